@@ -13,14 +13,16 @@ from benchmarks.replay_data import SAMPLE, json_lines
 from context.instruction_sentences import SAID_ONCE, STANDING
 from context.strategies import Said, by_length, stored
 from fakes.growth import FACTOR, grows_linearly
+from throughline.context.summaries.change_words import adds
 from throughline.context.summaries.find_facts import (
     PATTERNS,
     SENTENCE_CHARACTERS,
     facts_of,
     found_facts,
     is_standing_instruction,
+    standing_instructions,
 )
-from throughline.context.summaries.keep_lines import adds, later_statements
+from throughline.context.summaries.keep_lines import later_statements
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.readable_text import entries_of, one_of
 from throughline.context.summaries.segment_ends import LONG_PAUSE, first_segment, valley_depths
@@ -188,7 +190,7 @@ def test_requests_for_once_reports_and_questions_are_not(language: str) -> None:
 
 def test_sentences_labelled_before_the_rules_are_mostly_judged_rightly() -> None:
     rows = list(json_lines(SAMPLE, "standing_instructions.jsonl"))
-    found = {row["text"] for row in rows if is_standing_instruction(row["text"])}
+    found = {row["text"] for row in rows if standing_instructions(row["text"])}
     standing = {row["text"] for row in rows if row["is_standing"]}
 
     assert len(found & standing) >= 0.75 * len(standing)

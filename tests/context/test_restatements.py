@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks.replay_data import SAMPLE
 from context.strategies import Said, by_length, stored
-from throughline.context.summaries.find_facts import found_facts, without_kept
+from fakes.growth import grows_linearly
+from throughline.context.summaries.find_facts import facts_of, found_facts, without_kept
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.restatements import differ_in_subject, restates
 from throughline.domain.message import Role
+from throughline.domain.summary import FactKind, KeptFact
 
 CANARIES = json.loads((SAMPLE / "canaries.json").read_text("utf-8"))
 STATEMENTS = [
@@ -29,6 +31,11 @@ RESTATED = [(pair["before"], pair["after"]) for pair in CANARIES["restated"]]
         ("El presupuesto es 400 euros.", "El presupuesto ahora es 500 euros."),
         ("Le budget est de 400 euros.", "Le budget est maintenant de 500 euros."),
         ("截止日期是5月3日。", "截止日期改到5月17日。"),
+        ("The deadline is Friday.", "The deadline has been pushed to Monday."),
+        ("The server is called db-prod-3.", "The server has been renamed to db-prod-9."),
+        ("The deadline is Friday.", "The deadline is not Friday, it is Monday."),
+        ("The meeting is on Monday at 10.", "The meeting moved from Monday to Tuesday at 11."),
+        ("My budget is 500 euros.", "My budget is not 500 euros."),
     ],
 )
 def test_another_value_of_the_same_thing_replaces_the_first(before: str, after: str) -> None:
@@ -58,12 +65,103 @@ def test_no_other_two_statements_replace_each_other() -> None:
         ("The server is in Frankfurt.", "The server is called db-prod-3."),
         ("The budget is 4,000 euros.", "The budget covers 3 flights."),
         ("We need flour.", "We need eggs now."),
+        ("My budget is 500 euros.", "My budget is not 900 euros."),
+        ("The deadline is Friday.", "The deadline is not Monday."),
+        ("My manager is Anna.", "My manager is not Ben."),
+        ("The meeting is on Monday.", "The meeting is with Anna."),
+        ("The meeting is on Monday.", "The meeting is in Berlin."),
+        ("My sister is Anna.", "My sister is 30."),
+        ("My sister is Anna.", "My sister is in Rome."),
+        ("My flight is LH123.", "My flight is at 9:40."),
+        ("The party is at 8.", "The party is on May 9."),
+        ("The rent is 900.", "The rent is due on 3 May."),
+        ("My manager is Anna.", "My manager is Ben's friend."),
+        ("The server is db1.", "The server was db0 before."),
+        ("My allergy is Ibuprofen.", "My allergy is Penicillin."),
+        ("The open ticket is A-12.", "The open ticket is A-13."),
+        ("The price is 80 in Rome.", "The price is 90 in Oslo."),
+        ("Invoice 12 is due on 3 May.", "Invoice 13 is now due on 9 June."),
+        ("The rent in Berlin is 900 euros.", "The rent in Munich is 1200 euros now."),
+        ("Room 12 is booked for Anna.", "Room 14 is now booked for Ben."),
+        ("Our server in Berlin has 8 cores.", "Our new server in Paris has 16 cores."),
+        ("My flight to Rome is LH123.", "My new flight to Oslo is SK456."),
+        ("Die Wohnung in Berlin kostet 900 Euro.", "Die neue Wohnung in München kostet 1200 Euro."),
+        ("Meet Anna on Monday at 10.", "Meet Ben on Tuesday at 11 instead."),
+        ("Task 5 takes 3 days.", "Task 6 takes 8 days plus tests."),
+        ("Meine Tochter Anna ist 7.", "Meine Tochter Berta ist jetzt 9."),
+        ("Server web1 has IP 10.0.0.1.", "Server web2 now has IP 10.0.0.2."),
         ("I'm using Flask 2.3.1 and Flask-WTF 1.1.1.", "I'm using Flask 2.3.1 and SQLAlchemy 2.0.19, it is set up."),
     ],
 )
 def test_further_statements_about_a_thing_replace_nothing(one: str, other: str) -> None:
     assert not restates(one, other)
     assert not restates(other, one)
+
+    for said in ((one, other), (other, one)):
+        kept = merge_kept_facts((), found_facts(stored([Said(Role.USER, text) for text in said], by_length)))
+        assert [fact.text for fact in kept if fact.replaced_by] == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "before", "after"),
+    [
+        ("hotel Rome", "The hotel in Rome costs 80 euros.", "The hotel in Oslo now costs 120 euros."),
+        ("sister", "My sister is allergic to nuts.", "My sister is now in Rome."),
+        ("server", "The server runs on port 8080.", "The new server room is in Oslo."),
+        (
+            "dinner with Anna",
+            "The dinner with Anna is on 3 May.",
+            "Do not worry, the dinner with Anna is not cancelled.",
+        ),
+    ],
+)
+def test_a_sentence_about_something_else_ends_no_fact_that_a_model_named(subject: str, before: str, after: str) -> None:
+    messages = stored([Said(Role.USER, before), Said(Role.USER, after)], by_length)
+    named = KeptFact(FactKind.VALUE, before, 1, subject=subject, chosen=1)
+
+    kept = merge_kept_facts((), facts_of(messages, [named], ()))
+
+    assert [fact.replaced_by for fact in kept if fact.text == before] == [0]
+
+
+def said_by(*statements: tuple[str, str]) -> list[tuple[str, str, int]]:
+    """Return what is kept of statements of several people, given as who and what."""
+    facts = [
+        KeptFact(FactKind.VALUE, text, at, author=author, is_unjudged=False)
+        for at, (author, text) in enumerate(statements, start=1)
+    ]
+    return [(fact.author, fact.text, fact.replaced_by) for fact in merge_kept_facts(facts[:1], facts[1:])]
+
+
+def test_what_somebody_says_of_themselves_is_not_replaced_by_what_another_says() -> None:
+    mine, others = ("Anna", "My budget is 500 euros."), ("Ben", "My budget is 700 euros now.")
+
+    assert said_by(mine, others) == [(*mine, 0), (*others, 0)]
+    assert said_by(mine, ("Anna", "My budget is 700 euros now.")) == [(*mine, 2), ("Anna", others[1], 0)]
+    assert said_by(mine, ("Ben", mine[1])) == [(*mine, 0), ("Ben", mine[1], 0)]
+
+
+def test_of_a_thing_of_all_the_last_statement_of_anybody_holds() -> None:
+    before, after = ("Anna", "The deadline is Friday."), ("Ben", "The deadline is now Monday.")
+
+    assert said_by(before, after) == [(*before, 2), (*after, 0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "form",
+    [
+        "The code of door {0} is {0}. The rent of flat {0} is {0} in Rome.",
+        "My budget is {0} euros now.",
+        "We no longer use Tool{0}, we use Box{0} for the queue.",
+        "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 {0}.",
+    ],
+)
+def test_facts_are_merged_in_proportion_to_their_number(form: str) -> None:
+    def facts(number: int) -> tuple[KeptFact, ...]:
+        return found_facts(stored([Said(Role.USER, form.format(at)) for at in range(number)], by_length))
+
+    assert grows_linearly(lambda found: merge_kept_facts((), found), facts, 200)
 
 
 def test_two_things_that_are_alike_differ_by_a_word_that_is_no_value() -> None:

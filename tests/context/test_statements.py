@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.replay_data import SAMPLE
 from context.strategies import Said, by_length, stored
+from context.test_tiers import segment
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.find_facts import cited_facts, found_facts
 from throughline.context.summaries.kept_facts import merge_kept_facts
@@ -62,8 +63,56 @@ def test_of_a_long_message_the_most_important_statements_are_kept() -> None:
 
     texts = [fact.text for fact in found(said)]
 
-    assert len(texts) == 8
+    assert len(texts) == 20
     assert "I prefer tea." not in texts
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("I'm allergic to nuts, can you suggest a recipe?", "I'm allergic to nuts"),
+        ("Give me a recipe, I am allergic to nuts.", "I am allergic to nuts"),
+        ("My budget is 500 euros, which hotel in Rome is best?", "My budget is 500 euros"),
+        ("I'm vegan", "I'm vegan"),
+        ("Deadline Friday", "Deadline Friday"),
+        ("Budget: 500", "Budget: 500"),
+        ("Monday morning", None),
+        ("Thanks Anna", None),
+        ("UPDATE users SET budget = 500 WHERE id = 3", None),
+        ("limit = 500 # at most", None),
+    ],
+)
+def test_what_is_stated_beside_a_question_or_in_two_words_is_kept(said: str, kept: str | None) -> None:
+    assert [fact.text for fact in found(said)] == ([] if kept is None else [kept])
+
+
+def test_the_facts_of_a_short_talk_stand_below_its_instructions() -> None:
+    told = ("I am allergic to nuts.", "The deadline is 3 May.", "My budget is 500 euros.", "We decided to go to Rome.")
+    facts = merge_kept_facts((), found("Always answer in metric units.", *told))
+
+    text, _ = SummaryLayout(500, SummaryKind.HYBRID, lambda text: len(text) // 4).render((), facts, 200)
+
+    assert [one for one in told if one not in text] == []
+
+
+def test_a_narrative_that_denies_a_fact_does_not_tell_it() -> None:
+    facts = merge_kept_facts((), found("My budget is 500 euros."))
+    denied = segment(1, 1, text="It is not true that My budget is 500 euros.")
+
+    text, _ = SummaryLayout(2000, SummaryKind.HYBRID, by_length).render((denied,), facts, 4000)
+
+    assert "- My budget is 500 euros. [#1]" in text
+
+
+def test_what_stands_among_the_facts_is_not_told_in_the_narrative() -> None:
+    facts = merge_kept_facts((), found("Always answer in metric units.", "The budget is 700 euros now."))
+    told = segment(
+        1, 2, text="- Always answer in metric units. [#1]\n- The budget is 700 euros now. [#2]\n- They met. [#2]"
+    )
+
+    text, _ = SummaryLayout(2000, SummaryKind.HYBRID, by_length).render((told,), facts, 4000)
+
+    assert (text.count("metric units"), text.count("700 euros"), text.count("They met.")) == (1, 1, 1)
 
 
 def test_what_a_model_chose_comes_before_what_is_only_stated() -> None:

@@ -16,6 +16,7 @@ from fakes.compactions import (
     open_summarising,
     positions_read,
     prepare_one,
+    store,
 )
 from fakes.conversations import adoption_of, segment_of
 from fakes.own_hooks import OwnHooks, Remembers
@@ -324,3 +325,18 @@ def test_the_length_of_the_last_whole_answer_decides_whether_the_next_can_end() 
     assert not paces.is_too_slow("small", 500, seconds=10, now=1.0)
     assert paces.is_too_slow("small", 500, seconds=7, now=1.0)
     assert not paces.is_too_slow("other", 500, seconds=7, now=1.0)
+
+
+async def test_a_prepared_summary_grows_by_all_messages_it_stands_for(database: Database) -> None:
+    stage = await open_with(database, window=60_000, summary=SummaryPolicy(max_tokens=8000))
+    told = [f"My aunt number {number} lives in Rome and pays {100 + number} euros." for number in range(1, 61)]
+    for first in range(0, len(told), 12):
+        await store(stage, *((Role.USER, text) for text in told[first : first + 12]))
+        assert await prepare_one(stage)
+
+    parts = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
+    assert parts is not None
+    shown = [one for one in told if one in parts[0].text]
+    covered = sum(len(one) for one in told[: parts[0].through_position])
+    assert len(parts[0].text) >= 0.3 * covered
+    assert len(shown) >= 0.2 * len(told)

@@ -7,11 +7,20 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import islice, pairwise, takewhile
 
-from throughline.context.summaries.fact_subjects import MOST_KNOWN, subject_key, words_of
-from throughline.context.summaries.readable_text import one_line, own_sentences, without_quotations, words_in
+from throughline.context.summaries.change_words import (
+    ENDING_WORDS,
+    FORGETTING_WORDS,
+    NEGATIONS,
+    NOT_FORGETTING,
+    changes,
+    without_denied_endings,
+    words_in_order,
+)
+from throughline.context.summaries.fact_subjects import subject_key, words_of
+from throughline.context.summaries.readable_text import one_line, own_sentences, without_quotations
+from throughline.context.summaries.restatements import could_replace
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -179,54 +188,6 @@ COVERED_SHARE = 2 / 3
 SAME_START, LEAST_START = 0.5, 3
 """A sentence restates a fact if it begins with the same words: half of the fact's words, and at least three."""
 
-ENDING_WORDS = words_in(
-    "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
-    "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
-)
-"""Words that say that something no longer holds, such as `cancelled`."""
-
-CHANGE_WORDS = ENDING_WORDS | words_in("""
-    not no longer instead rather moved moves changed changes postponed actually correction now wait drop off new
-    nicht statt stattdessen doch jetzt nun verschoben verlegt geändert korrektur sondern kein keine neue neuer
-    ahora cambio cambió vez ya mejor sino aplazado movido corrección nueva nuevo
-    pas plus finalement plutôt maintenant oublie annulée non nouvelle nouveau
-    não agora invés esqueça mais invece ora più
-    не теперь вместо больше отмена
-""")
-"""Words with which people withdraw or change a statement, one line per language."""
-
-NEGATIONS = words_in("no not kein keine keinen sin pas sem")
-"""Words that end a subject if they stand directly before it: "no reminder"."""
-
-CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
-"""Words of change in scripts without spaces, as parts of a sentence."""
-
-_FORGET = words_in("forget vergiss olvida oublie")
-_NOT_FORGET = words_in("don t not nicht no pas n")
-"""Words that negate a word of _FORGET if they stand before it: "don't forget"."""
-
-_CORRECTING = CHANGE_WORDS - NEGATIONS - _NOT_FORGET
-"""Words that correct something even in an addition. Negations do not: "I also do not eat nuts"."""
-
-ADDING_WORDS = words_in("""
-    also additionally auch ebenfalls ausserdem también además aussi également também anche тоже также
-""")
-"""Casefolded words with which people add to an earlier statement.
-
-German "also" ("so") counts as well: showing two facts of which one holds is less harmful than showing a true one as
-replaced.
-"""
-
-_PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
-"""Words of addition that mean something else in other positions: "too late", "might as well", 也许, 还是."""
-
-MOVED_ON = re.compile(
-    r"\bmov(?:e|ed|ing) on(?: to (?:the next|the other|another|other|something)\b|(?= (?:with|and|since|already|now)\b)"
-    r"|(?=[,.;:!?)]|\Z))",
-    re.IGNORECASE,
-)
-"""Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
-
 _LEFT_NUMBER = re.compile(
     r"\b(?:from|not|no longer|instead of|rather than|nicht|statt|von|desde|pas) (?:(?:at|on|in|um|am|a) )?(\d+)\b",
     re.IGNORECASE,
@@ -257,21 +218,6 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
         for fact in known.spoken_of(sentence, message.position):
             author = message.author or ""
             yield replace(fact, text=sentence, position=message.position, said_by=Role.USER, author=author)
-
-
-@lru_cache(MOST_KNOWN)
-def changes(sentence: str) -> bool:
-    """Return whether a sentence has a word with which people withdraw or change a statement."""
-    words = _in_order(MOVED_ON.sub(" ", sentence))
-    return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
-
-
-@lru_cache(MOST_KNOWN)
-def adds(sentence: str) -> bool:
-    """Return whether a sentence adds to an earlier statement, as "too" does, and corrects nothing. Linear time."""
-    words = _in_order(sentence)
-    is_added = not ADDING_WORDS.isdisjoint(words) or bool(_PLACED_ADDING.search(sentence))
-    return is_added and _CORRECTING.isdisjoint(words) and not any(part in sentence for part in CHANGE_PARTS)
 
 
 def is_other_number(before: str, sentence: str) -> bool:
@@ -317,7 +263,13 @@ class _Known:
         found = {fact for word in words_of(sentence) for fact in self.by_word.get(word, ())}
         for fact in sorted(found, key=lambda fact: (fact.position, fact.text)):
             is_news = fact.position < position and fact.text != sentence
-            if is_news and _is_changed(fact, sentence) and not self._is_of_sibling(fact, sentence, position):
+            is_later = could_replace(fact.text, sentence) or _is_ended(subject_key(fact.subject), sentence)
+            if (
+                is_news
+                and is_later
+                and _is_changed(fact, sentence)
+                and not self._is_of_sibling(fact, sentence, position)
+            ):
                 yield fact
 
     def _is_of_sibling(self, fact: KeptFact, sentence: str, position: int) -> bool:
@@ -346,8 +298,8 @@ def _is_ended(key: frozenset[str], sentence: str) -> bool:
 
     An example of the latter is "no reminder".
     """
-    words = _in_order(sentence)
-    if any(word in _FORGET and before in _NOT_FORGET for before, word in pairwise(words)):
+    words = words_in_order(without_denied_endings(sentence))
+    if any(word in FORGETTING_WORDS and before in NOT_FORGETTING for before, word in pairwise(words)):
         return False
     return not ENDING_WORDS.isdisjoint(words) or any(
         before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
@@ -366,13 +318,9 @@ def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:
     return all(rest and _is_value(rest[0]) for rest in rests) and set(rests[0]).isdisjoint(rests[1])
 
 
-def _in_order(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
-
-
 def _numbers_after(text: str) -> frozenset[tuple[str, str]]:
     """Return the numbers of `text`, each with the word before it."""
-    words = _in_order(text)
+    words = words_in_order(text)
     return frozenset((before, word) for before, word in zip(("", *words), words, strict=False) if word.isdecimal())
 
 

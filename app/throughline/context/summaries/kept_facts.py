@@ -1,25 +1,33 @@
 """Merging of kept facts: each fact is kept once, and of each subject the latest statement is current.
 
-A later statement of a person or a tool replaces an earlier one, unless a person says that it adds to it ("too").
-Repetitions by the assistant change nothing.
+A later statement of a person or a tool replaces an earlier one, unless a person says that it adds to it ("too"). What
+somebody says of themselves ("my phone") is replaced by their own statements only. Repetitions by the assistant change
+nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
+from throughline.context.summaries.change_words import adds, changes
 from throughline.context.summaries.fact_subjects import is_same_subject, subject_key, words_of
 from throughline.context.summaries.keep_lines import (
-    adds,
     are_siblings,
     chance_numbers,
-    changes,
     has_chance_numbers_only,
     is_other_number,
 )
-from throughline.context.summaries.restatements import differ_in_subject, restates
-from throughline.context.summaries.statements import worth
+from throughline.context.summaries.restatements import (
+    Key,
+    could_replace,
+    differ_in_subject,
+    ends_value,
+    keys_of,
+    restates,
+)
+from throughline.context.summaries.statements import speaks_of_itself, worth
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -89,16 +97,25 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
 
 
 def _differ_in_subject(one: KeptFact, other: KeptFact) -> bool:
-    """Return whether equal texts are two facts because their subjects differ, as "Monday" of two meetings.
+    """Return whether equal texts are two facts: two people say them of themselves, or their subjects differ.
 
-    Subjects are compared only if a model named both or neither: a rule names a subject by its key, a model by its
-    meaning.
+    "Monday" may be that of two meetings. Subjects are compared only if a model named both or neither: a rule names a
+    subject by its key, a model by its meaning.
     """
+    if _are_of_two_people(one, other):
+        return True
     if FactKind.INSTRUCTION in {one.kind, other.kind} or bool(one.chosen) != bool(other.chosen):
         return False
     if not (one.subject and other.subject):
         return False
     return not is_same_subject(subject_key(one.subject), subject_key(other.subject))
+
+
+def _are_of_two_people(one: KeptFact, other: KeptFact) -> bool:
+    """Return whether two people speak, at least one of them of themselves."""
+    if not (one.author and other.author) or one.author == other.author:
+        return False
+    return speaks_of_itself(one.text) or speaks_of_itself(other.text)
 
 
 def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
@@ -139,13 +156,17 @@ def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
 class _Current:
     """Facts in the order in which they were stated.
 
-    `by_word` is an index of the current facts by the words of their subject, or of their text if they have no subject.
+    `by_word` is an index of the current facts by the words of their subject, or of their text if they have no subject;
+    `with_subject` are those that have one. `by_key` is their index by what a restatement has in common with them, so
+    that a merge does not compare all pairs.
     """
 
     facts: list[KeptFact] = field(default_factory=list)
     subjects: list[frozenset[str]] = field(default_factory=list)
     words: list[frozenset[str]] = field(default_factory=list)
     by_word: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    with_subject: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    by_key: defaultdict[Key, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, fact: KeptFact) -> None:
         """Add a fact that was stated after all others, and mark the facts it replaces.
@@ -154,38 +175,51 @@ class _Current:
         """
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
-            earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, words, fact)})
+            earlier = [at for at in self._earlier(key, words, fact) if not _are_of_two_people(self.facts[at], fact)]
             if fact.said_by is Role.ASSISTANT and any(self._is_stated(at) for at in earlier):
                 return
             for at in () if fact.said_by is Role.USER and adds(fact.text) else earlier:
                 self._end(at, fact.position)
-            for word in key or words:
-                self.by_word[word].add(len(self.facts))
+            for index, entries in self._entries(fact, key, words):
+                for entry in entries:
+                    index[entry].add(len(self.facts))
         self.facts.append(fact)
         self.subjects.append(key)
         self.words.append(words)
 
-    def _of_subject(self, key: frozenset[str], fact: KeptFact) -> list[int]:
-        found = {at for word in key for at in self.by_word[word]}
-        return [
-            at
-            for at in sorted(found)
-            if self.facts[at].position < fact.position and is_same_subject(key, self.subjects[at])
-        ]
+    def _earlier(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
+        """Return the current facts that the fact replaces, in their order."""
+        found = {*self._of_subject(key, fact)}
+        if fact.said_by is Role.USER:
+            found |= {*self._of_text(key, words, fact), *self._restated(fact)}
+        return sorted(found)
 
-    def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
-        """Return the earlier facts that a person's statement restates, whatever their subjects are called."""
-        found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
-        earlier = (
-            at for at in found if self.facts[at].position < fact.position and not are_siblings(key, self.subjects[at])
-        )
-        return [
-            at
-            for at in earlier
-            if self._is_other_number(at, key, fact)
-            or self._is_restated(at, key, words, fact)
-            or restates(self.facts[at].text, fact.text)
-        ]
+    def _of_subject(self, key: frozenset[str], fact: KeptFact) -> Iterator[int]:
+        for at in {at for word in key for at in self.by_word[word]}:
+            if self.facts[at].position < fact.position and is_same_subject(key, self.subjects[at]):
+                yield at
+
+    def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> Iterator[int]:
+        """Yield the earlier facts that a person's statement concerns, whatever their subjects are called.
+
+        Without a subject and a word of change, only facts with a subject are concerned.
+        """
+        index = self.by_word if key or changes(fact.text) else self.with_subject
+        for at in {at for word in words for at in index[word]}:
+            if self.facts[at].position >= fact.position or are_siblings(key, self.subjects[at]):
+                continue
+            is_same = self._is_other_number(at, key, fact) or self._is_restated(at, key, words, fact)
+            if is_same and could_replace(self.facts[at].text, fact.text):
+                yield at
+
+    def _restated(self, fact: KeptFact) -> Iterator[int]:
+        """Yield the earlier facts to whose statement a person gives another value, or whose value they end."""
+        found = {at for key in keys_of(fact.text) for at in self.by_key[key]}
+        if ends_value(fact.text):
+            found |= {at for word in words_of(fact.text) for at in self.by_word[word]}
+        for at in found:
+            if self.facts[at].position < fact.position and restates(self.facts[at].text, fact.text):
+                yield at
 
     def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
         """Return whether the fact repeats most of an earlier sentence with another number.
@@ -213,7 +247,16 @@ class _Current:
     def _is_stated(self, at: int) -> bool:
         return self.facts[at].said_by is not Role.ASSISTANT
 
+    def _entries(
+        self, fact: KeptFact, key: frozenset[str], words: frozenset[str]
+    ) -> Iterator[tuple[dict[Any, set[int]], Iterable[Hashable]]]:
+        """Yield each index with the entries under which it holds the fact."""
+        yield self.by_word, key or words
+        yield self.with_subject, key
+        yield self.by_key, keys_of(fact.text)
+
     def _end(self, at: int, position: int) -> None:
-        for word in self.subjects[at] or self.words[at]:
-            self.by_word[word].discard(at)
+        for index, entries in self._entries(self.facts[at], self.subjects[at], self.words[at]):
+            for entry in entries:
+                index[entry].discard(at)
         self.facts[at] = replace(self.facts[at], replaced_by=position)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from throughline.context.measure import Count
+from throughline.context.summaries.change_words import changes
 from throughline.context.summaries.fact_subjects import subject_key, words_of
-from throughline.context.summaries.keep_lines import changes
 from throughline.context.summaries.statements import worth
 from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role

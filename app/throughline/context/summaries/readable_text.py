@@ -208,6 +208,14 @@ _ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){
 It counts if three lines or more follow, which are no list and are not blanked out already.
 """
 
+_FORWARDED = re.compile(
+    r"^(?:-{3,} ?(?:Forwarded|Original) [Mm]essage|Begin forwarded message:"
+    r"|On .{5,80} wrote:|Am .{5,80} schrieb .{1,80}:)"
+    r"[\s\S]*",
+    re.MULTILINE,
+)
+"""The rest of a message after the head of a forwarded or an answered mail."""
+
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
 _QUOTATION = re.compile(
@@ -219,9 +227,10 @@ _QUOTATION = re.compile(
 def without_pasted_blocks(text: str) -> str:
     """Return the text with pasted parts blanked out; all other characters keep their offsets.
 
-    Pasted are code (fenced or indented), quoted lines, blocks between tags, logs, and text announced by a colon.
+    Pasted are code (fenced or indented), quoted lines, blocks between tags, logs, forwarded mails, and what a colon
+    announces.
     """
-    lines = _ANNOUNCED.sub(_blank, _without_code(text)).split("\n")
+    lines = _ANNOUNCED.sub(_blank, _FORWARDED.sub(_blank, _without_code(text))).split("\n")
     return "\n".join("\n" * len(line) if is_log else line for line, is_log in zip(lines, log_lines(lines), strict=True))
 
 

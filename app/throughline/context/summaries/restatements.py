@@ -1,38 +1,63 @@
 """Whether a sentence states again, with another value, what an earlier sentence of the same person stated.
 
-Two sentences are compared word by word, without articles, prepositions and words of change. They state the same thing
-if they differ in one place only, and either the later one says that something changed ("now", "instead") or both have
-the form "the X is Y". Sentences that differ in two places are about two things: "Anna comes on Monday", "Ben comes on
-Tuesday". So are those that differ at their beginning.
+A sentence is read as its words and its values: numbers, times, names and codes. Two sentences state the same thing if
+they have the same words and the same values but one, which is of the same kind in both, and if the later one says that
+something changed ("now", "instead"), or both have the form "the X is Y". Where two values differ, they are about two
+things: "Anna comes on Monday", "Ben comes on Tuesday". In doubt nothing is replaced: two values of which one holds are
+less harmful than a true one that is gone.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import lru_cache
+from typing import TypeAlias
 
+from throughline.context.summaries.change_words import (
+    CHANGE_PARTS,
+    CHANGE_WORDS,
+    ENDING_WORDS,
+    MOVED_ON,
+    NEGATIONS,
+    without_denied_endings,
+    words_in_order,
+)
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
-from throughline.context.summaries.keep_lines import CHANGE_PARTS, CHANGE_WORDS, MOVED_ON, NEGATIONS
 from throughline.context.summaries.readable_text import words_in
 
 MOST_WORDS = 40
 """Most words of a sentence that is compared; a longer one states several things."""
 
-MOST_VALUE_WORDS = 8
-"""Most words in the place in which two sentences differ."""
+MOST_VALUES, MOST_VALUE_WORDS = 6, 8
+"""Most values of a sentence that is compared, and most words of each."""
 
 _FUNCTION = words_in("""
-    a an the i we you he she it they my our your his her its their this that these those of to for in on at by with from
-    and or as than then so just also there here will would shall should can could has have had do does did am be been
-    was were since after before again today please sorry wait ok okay well yes
+    a an the i we you he she it they my our your his her its their this that these those of s
+    called named and or as than then so just also there here will would shall should can could has have had do does did
+    am be been again today please sorry wait ok okay well yes
     ein eine einen einem einer der die das den dem des ich wir du er sie es mein meine meinen unser unsere unseren dein
-    von zu für in im am an auf bei mit aus und oder als wird werden hat haben war waren seit heute bitte
-    un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de a para en con y o como ha han desde hoy
-    un une le la les je nous mon ma mes notre nos ton votre son du des de à pour en au aux avec et ou a ont depuis
+    heißt und oder als wird werden hat haben heute bitte
+    un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de y o como ha han hoy
+    une le les je nous mon ma mes notre nos ton votre son du des et ou a ont
 """)
-_COPULAS = words_in("is are was were be ist sind lautet es son est sont 是")
-_NEGATED = NEGATIONS | words_in("not don don't t nicht")
+_PLACING = words_in("""
+    to for in on at by with from under over through von zu für im am an auf bei mit aus
+    en para con por à pour au aux avec dans sur
+""")
+"""Prepositions: two values with one between them are two values, and "on Monday" is no other value of "in Berlin"."""
+
+_JOINING = words_in("of the der le du de")
+"""Words inside a value: "the 3rd of May"."""
+
+_AT = words_in("at on um am à a")
+"""Prepositions inside a time: "Monday at 10"."""
+
+_ASIDE = words_in("since after before until seit nach vor bis desde después antes hasta depuis après avant jusqu'à")
+"""Words before a time that does not belong to the statement: "since Monday"."""
+
+_COPULAS = words_in("is are be ist sind lautet es son est sont 是")
+_PAST = words_in("was were war waren era fue était")
+_NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
 _WEAK = words_in("""
     now new off wait up down plan plans jetzt nun neue neuer ahora ya nueva nuevo maintenant nouvelle nouveau ora agora
     теперь
@@ -40,17 +65,40 @@ _WEAK = words_in("""
 """Words of change that also begin something else: "we need eggs now"."""
 
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
-    change 改 到 现 在 了 的 anymore since update updated correction corrected switched switch raised raise lowered
+    change 改 到 现 在 了 的 anymore update updated correction corrected switched switch raise raise lowered
     lower extended shortened increased increase decreased reduced cut went up down grew fell longer plan plans
+    raised pushed renamed replaced rescheduled
     erhöht gesenkt verlängert gewechselt aktualisiert
     subido bajado actualizado actualización changé passé mis
 """)
+_SURE = _CHANGING - _WEAK
 _OWNED = words_in("""
     the my our your his her their its der die das mein meine unser unsere dein deine el la mi nuestro nuestra tu
     le la mon ma notre votre
 """)
-_SURE = _CHANGING - _WEAK
+_MANY = words_in("""
+    friend friends sister brother cousin colleague neighbour neighbor son daughter child uncle aunt dog cat allergy
+    ticket tickets hobby client customer competitor option example freund freundin schwester bruder sohn tochter hund
+    katze allergie kunde amigo amiga hermano hermana hijo hija perro gato alergia cliente ami amie frère sœur fils fille
+    chien chat allergie
+""")
+"""Things of which one has several: "my friend is Ben" does not replace "my friend is Anna"."""
+
+_NUMBERS = words_in(
+    "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand"
+)
+_TIMES = words_in("""
+    monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays
+    sundays january february march april may june july august september october november december
+    montag dienstag mittwoch donnerstag freitag samstag sonntag januar februar märz mai juni juli oktober dezember
+    lunes martes miércoles jueves viernes sábado domingo enero febrero marzo abril mayo junio julio agosto septiembre
+    octubre noviembre diciembre lundi mardi mercredi jeudi vendredi samedi dimanche janvier février mars avril juin
+    juillet août septembre octobre novembre décembre
+""")
+"""Names of days and months, also where they are written in lower case."""
+
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+(?:[-_'’.,:/@][^\W_]+)*")
+_TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2}(?:am|pm)|\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _ENDED = re.compile(
     r"\b(?:no longer|not .{0,40} any ?more|instead of|rather than|nicht mehr|statt|ya no|en vez de|au lieu de"
     r"|ne .{0,20} plus)\b",
@@ -58,144 +106,246 @@ _ENDED = re.compile(
 )
 """Stands before a value that no longer holds: "we no longer use Redis, we use RabbitMQ"."""
 
-_NUMBERS = words_in(
-    "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand"
+_LEFT = words_in("from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
+"""Words before a value that is left or denied: "from Friday to Monday", "not 900 euros"."""
+
+_REACH = 3
+"""Words that may stand between such a word and the value: "not on the Friday"."""
+
+_POSTPONED = ENDING_WORDS | words_in(
+    "postponed moved changed verschoben verlegt geändert aplazado cambió reporté changé"
 )
+Key: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, ...]], str]
+"""What two sentences have in common that differ in one value: the words, the other values, and that value's kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """Adjacent words that make a value, in lower case; `place` is the preposition before it, '' without one.
+
+    `kind` is "time", "word", or which of numbers, names and codes it has. `is_left`: the sentence denies or leaves it.
+    """
+
+    words: tuple[str, ...]
+    kind: str
+    place: str
+    is_left: bool
+    is_after_copula: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """The compared words of a sentence in lower case, as they are written, and whether its form is "the X is Y".
+    """The words of a sentence that are no values, its values, and its form.
 
-    `after_copula` is the index of the first compared word after the copula, -1 without one.
+    `is_definite`: it begins like "the X". It says that something changed: perhaps (`is_any`), surely (`is_sure`), or
+    that a value ended (`is_ending`).
     """
 
-    words: tuple[str, ...]
-    written: tuple[str, ...]
+    first: str
+    words: frozenset[str]
+    values: tuple[_Value, ...]
     is_definite: bool
-    after_copula: int
+    is_any: bool
+    is_sure: bool
+    is_ending: bool
+
+    @property
+    def all_words(self) -> frozenset[str]:
+        return self.words.union(*(value.words for value in self.values))
+
+    def keyed(self) -> Iterator[tuple[Key, _Value]]:
+        """Yield each value that holds, with what the sentence says besides."""
+        holding = [value for value in self.values if not value.is_left]
+        for at, value in enumerate(holding):
+            others = frozenset(other.words for other in (*holding[:at], *holding[at + 1 :]))
+            yield (self.words, others, value.kind), value
+
+
+@lru_cache(MOST_KNOWN)
+def keys_of(sentence: str) -> frozenset[Key]:
+    """Return what a sentence must have in common with one that restates it; empty for one that is not compared."""
+    return frozenset(key for key, _ in _read(sentence).keyed())
+
+
+def ends_value(sentence: str) -> bool:
+    """Return whether a sentence may end an earlier one without stating another value."""
+    read = _read(sentence)
+    return read.is_ending or any(value.is_left for value in read.values)
 
 
 def restates(before: str, after: str) -> bool:
     """Return whether the sentence `after` gives another value to what the earlier sentence `before` states."""
-    change = _read_change(after)
-    if not (change.is_any or change.sentence.after_copula >= 0):
+    one, other = _read(before), _read(after)
+    if not one.all_words or not other.all_words:
         return False
-    one, other = _read(before), change.sentence
-    if not one.words or not other.words or max(len(one.words), len(other.words)) > MOST_WORDS:
-        return False
-    if change.is_any and (_is_replaced(one, other) or (change.is_ending and _is_ended(one, other))):
+    pairs = ((old, new) for key, old in one.keyed() for same, new in other.keyed() if key == same)
+    return any(_is_new(old, new, one, other) for old, new in pairs) or _is_ended(one, other)
+
+
+def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
+    """Return whether one value takes the place of another: the sentence says so, or both are "the X is Y"."""
+    if old.words == new.words or (other.is_any and new.kind != "word"):
+        return old.words != new.words
+    is_form = old.is_after_copula and new.is_after_copula and old.place == new.place and one.first == other.first
+    if not is_form or other.is_any:
+        return is_form
+    is_certain = new.kind != "word" and (one.is_definite or other.is_definite)
+    return is_certain and _MANY.isdisjoint(one.words)
+
+
+def _is_ended(one: _Sentence, other: _Sentence) -> bool:
+    """Return whether the later sentence denies the value of the earlier one, or ends it and goes on."""
+    left = {value.words for value in other.values if value.is_left}
+    denied = {value.words for value in one.values if not value.is_left}
+    if denied and one.words <= other.words and denied <= left:
         return True
-    is_comparable = change.is_sure or min(one.after_copula, other.after_copula) >= 0
-    return is_comparable and one.words[0] == other.words[0] and _differ_in_value(one, change)
+    return other.is_ending and one.all_words < other.all_words
 
 
-def _differ_in_value(one: _Sentence, change: "_Change") -> bool:
-    """Return whether two sentences differ in one place, and there in a value."""
-    other = change.sentence
-    blocks = [block for block in _blocks(one.words, other.words) if block[0] != "equal"]
-    if len(blocks) != 1 or blocks[0][0] != "replace":
-        return False
-    _, first, last, start, stop = blocks[0]
-    is_form = 0 <= one.after_copula <= first and 0 <= other.after_copula <= start
-    old, new = one.written[first:last], other.written[start:stop]
-    if not (_are_values(old, new) or (is_form and len(old) == len(new) == 1)):
-        return False
-    return change.is_sure or (is_form and (change.is_any or one.is_definite or other.is_definite))
+def could_replace(before: str, after: str) -> bool:
+    """Return whether `after` may be a later statement of what `before` states, by the kinds of their values.
+
+    It ends something, or both have a value of one kind which the other has not, and no further ones.
+    """
+    one, other = _read(before), _read(after)
+    left = {value.words for value in other.values if value.is_left}
+    takes_back = not left.isdisjoint(value.words for value in one.values)
+    is_ending = other.is_ending or not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(after)))
+    if is_ending and (takes_back or not left):
+        return True
+    old, new = _values_beside(one, other), _values_beside(other, one)
+    if not new:
+        return not old or takes_back
+    kinds = {(value.kind, value.place if value.kind == "name" else "") for value in old}
+    same = (value for value in new if {(value.kind, value.place), (value.kind, "")} & kinds)
+    return min(len(old), len(new)) == 1 and any(same)
+
+
+def _values_beside(one: _Sentence, other: _Sentence) -> list[_Value]:
+    """Return the values of the first that the other has not."""
+    known = {value.words for value in other.values if not value.is_left}
+    return [value for value in one.values if not value.is_left and value.words not in known]
 
 
 def differ_in_subject(one: str, other: str) -> bool:
     """Return whether two sentences are about different things: each has a word of its own that is no value."""
     first, second = _read(one), _read(other)
-    return bool(_own_words(first, second)) and bool(_own_words(second, first))
-
-
-def _is_replaced(one: _Sentence, other: _Sentence) -> bool:
-    """Return whether the later sentence has all words of the earlier one but its values, and values of its own.
-
-    Both have a number, or both a name; else the later one says something else about the same thing.
-    """
-    if _own_words(one, other) or _own_words(other, one):
-        return False
-    kept = [word for word, written in zip(one.words, one.written, strict=True) if not _is_value(written)]
-    old, new = _values(one) - _values(other), _values(other) - _values(one)
-    if not kept or not old or not new:
-        return False
-    return any(map(_has_digit, old)) == any(map(_has_digit, new))
-
-
-def _is_ended(one: _Sentence, other: _Sentence) -> bool:
-    """Return whether the later sentence has all words of the earlier one, whose value it ends, and further ones."""
-    return set(one.words) <= set(other.words) and len(other.words) > len(one.words)
-
-
-def _are_values(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Return whether two places hold values of one kind, numbers or names, with few words around them."""
-    if max(len(old), len(new)) > MOST_VALUE_WORDS:
-        return False
-    both = [any(map(_has_digit, words)) for words in (old, new)]
-    return both[0] == both[1] and all(sum(map(_is_value, words)) * 2 >= len(words) for words in (old, new))
-
-
-def _own_words(one: _Sentence, other: _Sentence) -> set[str]:
-    """Return the words of the first that the second has not, without values."""
-    pairs = zip(one.words, one.written, strict=True)
-    return {word for at, (word, written) in enumerate(pairs) if word not in other.words and not _is_later(at, written)}
-
-
-def _is_later(at: int, written: str) -> bool:
-    """Return whether a word may be a value: the first word of a sentence is none, however it is written."""
-    return at > 0 and _is_value(written)
-
-
-def _values(sentence: _Sentence) -> set[str]:
-    pairs = enumerate(zip(sentence.words, sentence.written, strict=True))
-    return {word for at, (word, written) in pairs if _is_later(at, written)}
-
-
-def _blocks(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
-
-
-def _is_value(word: str) -> bool:
-    """Return whether a word is a number, a name or a code."""
-    return word[0].isupper() or _has_digit(word) or "_" in word
-
-
-def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word)) or word in _NUMBERS
+    return bool(first.words - second.all_words) and bool(second.words - first.all_words)
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """A sentence, and whether it says that something changed: perhaps, surely, and that a value ended."""
+class _Word:
+    """A word that is compared: as it is written, the preposition before it, and whether its value is left.
 
-    sentence: _Sentence
-    is_any: bool
-    is_sure: bool
-    is_ending: bool
+    `is_joined`: at most a preposition and words of _JOINING stand between it and the word before it.
+    """
 
+    written: str
+    place: str
+    is_left: bool
+    is_aside: bool
+    is_after_copula: bool
+    is_joined: bool
 
-@lru_cache(MOST_KNOWN)
-def _read_change(sentence: str) -> _Change:
-    sentence = MOVED_ON.sub(" ", sentence)
-    words = set(_WORD.findall(sentence.casefold()))
-    is_any = not _CHANGING.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
-    return _Change(_read(sentence), is_any, not _SURE.isdisjoint(words), _ENDED.search(sentence) is not None)
+    @property
+    def plain(self) -> str:
+        return self.written.casefold()
 
 
 @lru_cache(MOST_KNOWN)
 def _read(sentence: str) -> _Sentence:
-    written: list[str] = []
-    words: list[str] = []
-    after_copula = -1
-    all_words = _WORD.findall(sentence)
-    owned = bool(all_words) and all_words[0].casefold() in _OWNED
-    for word in all_words:
+    sentence = MOVED_ON.sub(" ", sentence)
+    every = _WORD.findall(sentence)
+    plain = {word.casefold() for word in every}
+    is_any = not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS)
+    read = list(_words_of(every))
+    words, values = _divided(read)
+    longest = max((len(value.words) for value in values), default=0)
+    if not words or len(read) > MOST_WORDS or len(values) > MOST_VALUES or longest > MOST_VALUE_WORDS:
+        words, values = frozenset(), ()
+    return _Sentence(
+        first=read[0].plain if read else "",
+        words=words,
+        values=values,
+        is_definite=bool(every) and every[0].casefold() in _OWNED,
+        is_any=is_any,
+        is_sure=not _SURE.isdisjoint(plain),
+        is_ending=_ENDED.search(sentence) is not None,
+    )
+
+
+def _words_of(every: Sequence[str]) -> Iterator[_Word]:
+    """Yield the words that are compared: no articles, pronouns and words of change."""
+    place, left, is_aside, is_after_copula, is_joined = "", 0, False, False, False
+    for word in every:
         plain = word.casefold()
+        left = max(left - 1, 0)
+        if plain in _LEFT or plain.endswith(("n't", "n’t")):
+            left = _REACH
         if plain in _COPULAS:
-            after_copula = len(words) if after_copula < 0 else after_copula
-        elif plain not in _FUNCTION and plain not in _CHANGING:
-            written.append(word)
-            words.append(plain)
-    return _Sentence(tuple(words), tuple(written), owned, after_copula)
+            is_after_copula = True
+        elif plain in _ASIDE:
+            is_aside = True
+        elif plain in _PLACING:
+            place, left = plain, 0 if plain == "to" else left
+        elif plain not in _FUNCTION and plain not in _CHANGING and plain not in _NEGATED and plain not in _LEFT:
+            yield _Word(word, place, bool(left), is_aside, is_after_copula, is_joined)
+            left = _REACH if left and _is_value(word) else left
+            place, is_aside, is_joined = "", is_aside and _is_value(word), True
+            continue
+        is_joined = is_joined and (plain in _PLACING or plain in _JOINING)
+        left = 0 if plain in _COPULAS else left
+
+
+def _divided(read: Sequence[_Word]) -> tuple[frozenset[str], tuple[_Value, ...]]:
+    """Return the words that are no values, and the values."""
+    words: list[str] = []
+    runs: list[list[_Word]] = []
+    for at, word in enumerate(read):
+        if not _is_value(word.written) or (at == 0 and not _has_digit(word.written) and word.plain not in _TIMES):
+            words.append(word.plain)
+            runs.append([])
+        elif word.is_aside:
+            continue
+        elif runs and runs[-1] and _continues(runs[-1], word):
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+    values = tuple(_value_of(run) for run in runs if run)
+    last = read[-1] if read else None
+    if last and not values and last.is_after_copula and words.count(last.plain) == 1 and len(words) > 1:
+        values = (_Value((last.plain,), "word", last.place, is_left=last.is_left, is_after_copula=True),)
+        words.remove(last.plain)
+    return frozenset(words), values
+
+
+def _continues(run: Sequence[_Word], word: _Word) -> bool:
+    """Return whether a word belongs to the value of the words before it."""
+    if not word.is_joined or word.is_left != run[-1].is_left:
+        return False
+    return not word.place or (word.place in _AT and _is_time(run))
+
+
+def _value_of(run: Sequence[_Word]) -> _Value:
+    first = run[0]
+    kind = "time" if _is_time(run) else "+".join(sorted({_kind_of(word.written) for word in run}))
+    return _Value(tuple(word.plain for word in run), kind, first.place, first.is_left, first.is_after_copula)
+
+
+def _is_time(run: Sequence[_Word]) -> bool:
+    return any(word.plain in _TIMES or _TIME.fullmatch(word.plain) for word in run)
+
+
+def _kind_of(word: str) -> str:
+    if not _has_digit(word):
+        return "name"
+    return "code" if any(map(str.isalpha, word)) and word.casefold() not in _NUMBERS else "number"
+
+
+def _is_value(word: str) -> bool:
+    """Return whether a word is a number, a name, a code, a day or a month."""
+    return word[0].isupper() or _has_digit(word) or "_" in word or word.casefold() in _TIMES
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word)) or word.casefold() in _NUMBERS

@@ -8,19 +8,21 @@ and French are known in full; other languages by numbers and names.
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 
 from throughline.context.questions import FILLER_WORDS, begins_asking
+from throughline.context.summaries.change_words import changes
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, SCANNED_CHARACTERS, changes
-from throughline.context.summaries.readable_text import one_of, told_sentences, words_in
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, SCANNED_CHARACTERS
+from throughline.context.summaries.readable_text import one_of, own_sentences, told_sentences, words_in
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
 STATES = 2
 """Importance from which a sentence states something to keep."""
 
-MOST_OF_MESSAGE = 8
-"""Most statements kept from one message; more are a text that was pasted."""
+MOST_OF_MESSAGE, MOST_PASTED = 20, 8
+"""Most statements kept from one message, and of these from text pasted into it."""
 
 NUMBER_WORDS = words_in("""
     two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty eighty ninety hundred
@@ -46,7 +48,9 @@ _KINDS = {
     FactKind.PREFERENCE: """prefer*, favourite, favorite, favour, favor, love, hate, hates, enjoy, rather, i like,
         we like, i don't like, i do not like, dislike*, fond of, keen on, can't stand, happiest, easier on,
         appreciate, hard to, cat person, dog person, any day, usually, i find, i'd pick, always take, bothers me,
-        allerg*, vegetarian, vegan, lieber, am liebsten, ich mag, wir mögen, hasse, bevorzug*, prefiero, me gusta*,
+        allerg*, vegetarian, vegan, diabet*, celiac,
+        coeliac, intoleran*, autis*, asthma*, pregnan*, lieber, am liebsten, ich mag, wir mögen, hasse,
+        bevorzug*, prefiero, me gusta*,
         me encanta, odio, préfère, j'aime, déteste, alérgic*, 喜欢, 讨厌, 过敏, 更愿意""",
     FactKind.DEADLINE: """deadline, due, until, by the end, by monday, by tuesday, by wednesday, by thursday, by friday,
         by january, by february, by march, by april, by may, by june, by july, by august, by september, by october,
@@ -63,7 +67,8 @@ _PEOPLE = one_of("""sister, brother, wife, husband, partner, mother, father, mum
 
 _PATTERNS = {kind: one_of(words) for kind, words in _KINDS.items()}
 _TELLING = one_of("""named, name, called, heißt, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
-    address, password, phone, budget, presupuesto, never, always, nie, immer, nunca, siempre, jamais, toujours""")
+    address, password, phone, budget, presupuesto, i live in, i work at, i work as, i am from,
+    i'm from, never, always, nie, immer, nunca, siempre, jamais, toujours""")
 """Words of other statements that people want to be remembered."""
 
 _PASSING = one_of("""today, tonight, yesterday, just now, right now, last night, this morning, this evening, this week,
@@ -87,6 +92,9 @@ _CITED = re.compile(r"\[#[^\]\n]{1,80}\]")
 _QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
 LEAST_WORDS = 3
 """Fewest words of a statement, numbers included."""
+
+_CLAUSE_END = re.compile(r"[,;–—]\s+|\s-\s|\.\s+")
+_CODE = re.compile(r"[{}]|;\Z|\w\(\)|^[\w.]+ [-+*]?= |^(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE) ")
 
 _SENTENCE_WORD = re.compile(r"(?<!\S)[\"'“‘(]?(?:[^\W\d_]+|\d)")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3}")
@@ -148,6 +156,11 @@ def _importance(sentence: str) -> int:
     return sum(signs)
 
 
+def speaks_of_itself(sentence: str) -> bool:
+    """Return whether the speaker says something of themselves: "my phone", "we need"."""
+    return _OWN.search(sentence) is not None
+
+
 def telling_share(text: str) -> float:
     """Return the share of the lines of a summary that tell something, at least LEAST_TELLING; 1 for few lines."""
     lines = [_CITED.sub("", line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -162,22 +175,51 @@ def tells(sentence: str) -> bool:
 
 
 def stated_facts(message: Message) -> Iterator[KeptFact]:
-    """Yield the statements among the user's own sentences, the most important ones, in their order."""
-    told = told_sentences(text_of(message.content)[:SCANNED_CHARACTERS])
-    stating = [sentence for sentence in dict.fromkeys(told) if is_statement(sentence)]
-    best = sorted(stating, key=importance, reverse=True)[:MOST_OF_MESSAGE]
-    for sentence in stating:
+    """Yield the statements in the user's own sentences and in pasted prose, the most important ones, in their order."""
+    text = text_of(message.content)[:SCANNED_CHARACTERS]
+    told = dict.fromkeys(said for sentence in told_sentences(text) if (said := statement_in(sentence)))
+    own = "\n".join(own_sentences(text))
+    best = [
+        *islice(sorted((one for one in told if one in own), key=importance, reverse=True), MOST_OF_MESSAGE),
+        *islice(sorted((one for one in told if one not in own), key=importance, reverse=True), MOST_PASTED),
+    ]
+    for sentence in told:
         if sentence in best:
             kind = kind_of(sentence) or FactKind.VALUE
             yield KeptFact(kind, sentence, message.position, author=message.author or "", is_unjudged=False)
 
 
+def statement_in(sentence: str) -> str:
+    """Return what a user's sentence states; '' if it states nothing.
+
+    Of a sentence that also asks, it is the clauses before or behind the question: "I'm allergic to nuts, can you …".
+    """
+    if is_statement(sentence):
+        return sentence
+    if len(sentence) > QUOTE_CHARACTERS or not _CLAUSE_END.search(sentence):
+        return ""
+    for clause in _CLAUSE_END.finditer(sentence):
+        before, behind = sentence[: clause.start()].strip(), sentence[clause.end() :].strip(" .!")
+        if is_statement(before) and is_asking(behind + sentence[-1]):
+            return before
+        if is_statement(behind) and is_asking(before):
+            return behind
+    return ""
+
+
+def is_asking(sentence: str) -> bool:
+    """Return whether a sentence asks for something, or only announces what follows."""
+    return is_question(sentence) or begins_asking(sentence) or sentence.endswith((":", "："))
+
+
 def is_statement(sentence: str) -> bool:
     """Return whether a sentence of a user is kept as a statement.
 
-    A row of a table, a command's output and a line that only announces what follows are none.
+    A row of a table, a command's output, code and a line that only announces what follows are none. Two words state
+    something if both tell it: "I'm vegan", "Deadline Friday".
     """
-    is_sentence = len(_SENTENCE_WORD.findall(sentence)) >= LEAST_WORDS or _UNSPACED.search(sentence) is not None
+    words = len(_SENTENCE_WORD.findall(sentence))
+    is_sentence = words >= LEAST_WORDS or _UNSPACED.search(sentence) is not None
+    states = importance(sentence) >= (STATES if is_sentence else STATES + 1)
     is_short = len(sentence) <= QUOTE_CHARACTERS
-    is_asking = is_question(sentence) or begins_asking(sentence) or sentence.endswith((":", "："))
-    return is_short and is_sentence and importance(sentence) >= STATES and not is_asking
+    return is_short and words + is_sentence > 1 and states and not (is_asking(sentence) or _CODE.search(sentence))

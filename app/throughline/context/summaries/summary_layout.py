@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
+from throughline.context.summaries.change_words import changes
 from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
-from throughline.context.summaries.keep_lines import changes
+from throughline.context.summaries.find_facts import without_kept
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.readable_text import one_line
 from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
@@ -29,10 +30,16 @@ SHRUNK_TO = 0.75
 """How much a summary with its facts may grow, as a share of the messages that it adds: a compaction frees a part."""
 
 STATED_TO = 0.4
-"""As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far."""
+"""As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far.
+
+A small summary may have them up to half of what it adds.
+"""
 
 JOIN_TOKENS = 2
 """Tokens of the blank line between two parts."""
+
+SENTENCE_STARTS = "\n.:;!?-–•*])\"'“”„`。：；"
+"""Signs before a sentence or a quotation."""
 
 _PLACE = re.compile(r"\[#\d{1,9}\]")
 
@@ -99,7 +106,7 @@ class SummaryLayout:
             return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
         added = 2 * self.limit_tokens if added_tokens is None else added_tokens
         replaced = max(before_tokens + added, SMALL_SUMMARY_TOKENS)
-        aim = min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added), int(SHRUNK_TO * SMALL_SUMMARY_TOKENS)))
+        aim, stated = self._aims(before_tokens, added)
         told = marked(segments, facts)
         share = int(self.narrative_tokens * telling_share("\n".join(segment.text for segment in segments)))
         needed = self.count(narrative_text(told, max_tokens=self.limit_tokens, count=self.count))
@@ -111,8 +118,15 @@ class SummaryLayout:
         if rules:
             most = min(most, max(replaced - 1 - of_rules, LEAST_NODE_TOKENS))
         narrative = narrative_text(told, max_tokens=most, count=self.count)
-        stated = before_tokens + int(STATED_TO * added)
-        return self._joined([narrative, rules, self._rest(narrative, rules, facts, (aim, stated))])
+        rest = self._rest(narrative, rules, facts, (aim, stated))
+        shown = f"{rules}\n{rest}"
+        return self._joined([without_kept(narrative, [fact for fact in facts if fact.text in shown]), rules, rest])
+
+    def _aims(self, before_tokens: int, added_tokens: int) -> tuple[int, int]:
+        """Return the tokens up to which a summary grows, and up to which it does with facts that are only stated."""
+        small = int(SHRUNK_TO * SMALL_SUMMARY_TOKENS)
+        stated = max(before_tokens + int(STATED_TO * added_tokens), min(added_tokens // 2, small))
+        return min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added_tokens), small)), stated
 
     def _rest(self, narrative: str, rules: str, facts: Sequence[KeptFact], most: tuple[int, int]) -> str:
         """Return the facts beside the other parts, as far as the whole summary takes at most `most` tokens.
@@ -146,8 +160,19 @@ def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
 
     Replaced facts and facts that state a change are always returned: the narrative may repeat the old value later on.
     """
-    narrative_line = one_line(narrative)
-    return [fact for fact in facts if fact.replaced_by or fact.text not in narrative_line or changes(fact.text)]
+    lines = "\n".join(map(one_line, narrative.splitlines()))
+    return [fact for fact in facts if fact.replaced_by or changes(fact.text) or not _stands_in(fact.text, lines)]
+
+
+def _stands_in(text: str, lines: str) -> bool:
+    """Return whether `lines` say the text at the beginning of a line or sentence: behind "not that" they deny it."""
+    at = lines.find(text)
+    while at >= 0:
+        before = lines[:at].rstrip(" ")
+        if not before or before[-1] in SENTENCE_STARTS:
+            return True
+        at = lines.find(text, at + 1)
+    return False
 
 
 def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:

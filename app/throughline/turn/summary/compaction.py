@@ -13,7 +13,7 @@ from throughline.context.summaries.find_facts import found_facts, named_facts, w
 from throughline.context.summaries.kept_facts import merge_kept_facts, without_subjects
 from throughline.context.summaries.summary_layout import LEAST_NODE_TOKENS, MERGED, SummaryLayout
 from throughline.context.summaries.summary_prompt import PROMPT_VERSION, TextRequest, read_hash, request_hash
-from throughline.domain.basic_types import MessageId, UserId
+from throughline.domain.basic_types import MessageId, RunId, UserId
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
@@ -89,6 +89,11 @@ class Compaction:
         return is_too_small or self.policy.shape is SummaryShape.ROLLING
 
     @property
+    def run_id(self) -> RunId | None:
+        """The run that waits for the compaction; None outside turns."""
+        return None if self.lease is None else self.lease.run_id
+
+    @property
     def limit_seconds(self) -> float:
         """The seconds that this compaction may take."""
         return self.policy.timeout_seconds if self.seconds_left is None else self.seconds_left
@@ -154,8 +159,7 @@ class Draft:
     """The summary of messages 1 to `through_position` so far.
 
     `segments` are stored segments without gaps, beginning at position 1. `model` wrote the newest segment.
-    `replaced_tokens` is our count of the messages added since the session's adopted summary; in a draft that continues
-    a prepared summary, that summary's text counts instead of its messages.
+    `replaced_tokens` is our count of the messages added since the session's adopted summary.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -220,7 +224,7 @@ class Draft:
             through_id=self.segments[-1].through_id,
             through_position=self.through_position,
             model=self.model,
-            run_id=None if compaction.lease is None else compaction.lease.run_id,
+            run_id=compaction.run_id,
             is_rewritten=compaction.is_reread,
             session_instructions=session.summary_instructions,
         )
@@ -258,7 +262,7 @@ async def open_draft(summaries: SummaryStore, compaction: Compaction) -> Draft:
     """
     session = compaction.session
     if compaction.extends_prepared:
-        return await _draft_of_prepared(summaries, session)
+        return await _draft_of_prepared(summaries, compaction.conversation)
     adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
     if adopted is not None and adopted[0].version != session.summary_version:
         raise SummaryConflict("The session's summary has been changed.")
@@ -271,10 +275,13 @@ async def open_draft(summaries: SummaryStore, compaction: Compaction) -> Draft:
     return Draft(kept_facts=() if adopted is None else adopted[0].kept_facts).followed_by((segment,))
 
 
-async def _draft_of_prepared(summaries: SummaryStore, session: Session) -> Draft:
-    prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
+async def _draft_of_prepared(summaries: SummaryStore, conversation: Conversation) -> Draft:
+    """Return the prepared summary, which stands for the messages up to its cursor as far as they are loaded."""
+    prepared = await summaries.load_parts(conversation.session.id, SummaryState.PREPARED)
     if prepared is not None and _covers(prepared[1], prepared[0].through_position):
-        return replace(_draft_of_version(*prepared), replaced_tokens=prepared[0].token_count)
+        through = prepared[0].through_position
+        replaced = sum(message.token_count for message in conversation.history if message.position <= through)
+        return replace(_draft_of_version(*prepared), replaced_tokens=max(replaced, prepared[0].token_count))
     raise SummaryConflict("The prepared summary has been adopted or replaced.")
 
 

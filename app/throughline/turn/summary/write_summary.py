@@ -114,8 +114,8 @@ class SummaryWriter:
 
     The summary models are tried in order. After `round_seconds` no further messages are read; the segments read by then
     are complete. `rooms` holds the chunk size that each model was found to accept. `unmerged` are segments that a model
-    failed to merge; they are not tried again in this compaction. `refused` is why an extract
-    replaces a text. `measured` caches the tokens that the narrative may take in a draft.
+    failed to merge; they are not tried again in this compaction. `refused` is why an extract replaces a text.
+    `measured` caches the tokens that the narrative may take in a draft.
     """
 
     dependencies: SummaryDependencies
@@ -156,19 +156,21 @@ class SummaryWriter:
 
     async def session(self) -> Session:
         """Return the session as it will be once the draft is adopted."""
-        making = partial(self.draft.adopted, self.compaction)
-        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
+        return await self._of_draft(partial(self.draft.adopted, self.compaction))
 
     async def adoption(self) -> Adoption:
         """Return the version to adopt or prepare. The draft must reach beyond the session's summary."""
-        making = partial(self.draft.adoption, self.compaction)
-        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
+        return await self._of_draft(partial(self.draft.adoption, self.compaction))
+
+    async def _of_draft(self, work: Callable[[], T], more: Sequence[KeptFact] = ()) -> T:
+        """Return what is made of the draft and `more` facts, of many in a thread."""
+        size = self.draft.characters + sum(len(fact.text) for fact in more)
+        return await run_off_loop_if_large(size, work, large=MANY_CHARACTERS)
 
     async def _store_calls(self) -> None:
         """Store what the model calls used, also those of unusable answers; if that fails, it is only logged."""
-        session, lease = self.compaction.session, self.compaction.lease
-        run_id = None if lease is None else lease.run_id
-        payer = Payer(session.owner_id, session.id, run_id, self.compaction.agent.definition.name)
+        task, session = self.compaction, self.compaction.session
+        payer = Payer(session.owner_id, session.id, task.run_id, task.agent.definition.name)
         with ErrorBoundary(log.warning, "model calls not stored", session_id=self.event.session_id):
             await self.dependencies.usage.store_calls(payer, self.calls.answered)
 
@@ -236,7 +238,8 @@ class SummaryWriter:
             if not messages:
                 break
             replaced += sum(message.token_count for message in messages)
-            facts = merge_kept_facts(facts, await self._facts(without_recall_results(messages)))
+            found = await self._facts(without_recall_results(messages))
+            facts = await self._of_draft(partial(merge_kept_facts, facts, found), (*facts, *found))
             last = messages[-1]
             session = replace(session, summary_through_id=last.id, summary_through_position=last.position)
         if last is not None and await self._take(text, last, facts, replaced):
@@ -248,15 +251,15 @@ class SummaryWriter:
         """Use `text` as the summary of all messages up to `last`; return False if it fails the checks."""
         asked = TextRequest(Prompt("", ()), await self._free_tokens(), replaced_tokens, reach=(1, last.position))
         try:
-            checked, tokens = await run_off_loop_if_large(
-                len(text), partial(check_summary, text, asked, self.compaction.count)
-            )
+            checking = partial(check_summary, text, asked, self.compaction.count)
+            checked, tokens = await run_off_loop_if_large(len(text), checking)
         except (SummaryRejected, NotWorthIt):
             return False
         reach = (self.draft.through_position + 1, last.position)
         new = self._new_segment(reach, last.id, read_hash(checked, (), f"{BY_HOOK} {reach[0]} {reach[1]}"))
         segment = await self._save(with_text(new, Written(checked, BY_HOOK, tokens=tokens)))
-        self.draft = self.draft.extended((*self.draft.segments, segment), facts, replaced_tokens)
+        segments = (*self.draft.segments, segment)
+        self.draft = await self._of_draft(partial(self.draft.extended, segments, facts, replaced_tokens), facts)
         return True
 
     async def room_tokens(self) -> int:
@@ -349,7 +352,7 @@ class SummaryWriter:
         facts = await self._facts(without_recall_results(read), segment.kept_facts)
         kept = () if is_rolling else self.draft.segments
         replaced = sum(message.token_count for message in chunk)
-        self.draft = self.draft.extended((*kept, segment), facts, replaced)
+        self.draft = await self._of_draft(partial(self.draft.extended, (*kept, segment), facts, replaced), facts)
         return len(chunk)
 
     async def _summarise(
@@ -457,7 +460,7 @@ class SummaryWriter:
         if copied is not None:
             return copied
         written = await self.calls.ask(summariser, asked)
-        said = without_recall_results(read) if asked.keep_tokens else ()
+        said = without_recall_results(read) if self.compaction.policy.kind is SummaryKind.HYBRID else ()
         naming = partial(with_facts, with_text(known, written), written.keep_lines, said, summariser.count)
         return await self._save(await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS))
 
@@ -474,8 +477,8 @@ class SummaryWriter:
         """Return the tokens that the narrative may take besides the facts, computed once per draft."""
         draft = self.draft
         if self.measured[0] is not draft:
-            measuring = partial(self.compaction.layout.free_narrative_tokens, draft.kept_facts, draft.segments)
-            self.measured = draft, await run_off_loop_if_large(draft.characters, measuring, large=MANY_CHARACTERS)
+            measure = self.compaction.layout.free_narrative_tokens
+            self.measured = draft, await self._of_draft(partial(measure, draft.kept_facts, draft.segments))
         return self.measured[1]
 
     def _is_rolling(self, summariser: Summariser) -> bool:

@@ -1,0 +1,89 @@
+"""Words with which people withdraw, change or add to what they said before, in several languages."""
+
+import re
+from functools import lru_cache
+
+from throughline.context.summaries.fact_subjects import MOST_KNOWN
+from throughline.context.summaries.readable_text import words_in
+
+ENDING_WORDS = words_in(
+    "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
+    "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
+)
+"""Words that say that something no longer holds, such as `cancelled`."""
+
+CHANGE_WORDS = ENDING_WORDS | words_in("""
+    not no longer instead rather moved moves changed changes postponed actually correction now wait drop off new
+    nicht statt stattdessen doch jetzt nun verschoben verlegt geändert korrektur sondern kein keine neue neuer
+    ahora cambio cambió vez ya mejor sino aplazado movido corrección nueva nuevo
+    pas plus finalement plutôt maintenant oublie annulée non nouvelle nouveau
+    não agora invés esqueça mais invece ora più
+    не теперь вместо больше отмена
+""")
+"""Words with which people withdraw or change a statement, one line per language."""
+
+NEGATIONS = words_in("no not kein keine keinen sin pas sem")
+"""Words that end a subject if they stand directly before it: "no reminder"."""
+
+CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
+"""Words of change in scripts without spaces, as parts of a sentence."""
+
+FORGETTING_WORDS = words_in("forget vergiss olvida oublie")
+NOT_FORGETTING = words_in("don t not nicht no pas n")
+"""Words that negate a word of FORGETTING_WORDS if they stand before it: "don't forget"."""
+
+_CORRECTING = CHANGE_WORDS - NEGATIONS - NOT_FORGETTING
+"""Words that correct something even in an addition. Negations do not: "I also do not eat nuts"."""
+
+ADDING_WORDS = words_in("""
+    also additionally auch ebenfalls ausserdem también además aussi également também anche тоже также
+""")
+"""Casefolded words with which people add to an earlier statement.
+
+German "also" ("so") counts as well: showing two facts of which one holds is less harmful than showing a true one as
+replaced.
+"""
+
+_PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
+"""Words of addition that mean something else in other positions: "too late", "might as well", 也许, 还是."""
+
+MOVED_ON = re.compile(
+    r"\bmov(?:e|ed|ing) on(?: to (?:the next|the other|another|other|something)\b|(?= (?:with|and|since|already|now)\b)"
+    r"|(?=[,.;:!?)]|\Z))",
+    re.IGNORECASE,
+)
+"""Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
+
+_NOT_ENDED = re.compile(
+    r"\b(?:not|n['’]t|never|nicht|no|pas) (?:been |yet |wurde )?"
+    r"(?:cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
+    r"|abgesagt|verschoben|cancelad[oa]|annulée?)\b",
+    re.IGNORECASE,
+)
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+
+
+@lru_cache(MOST_KNOWN)
+def changes(sentence: str) -> bool:
+    """Return whether a sentence has a word with which people withdraw or change a statement."""
+    words = words_in_order(MOVED_ON.sub(" ", sentence))
+    return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
+
+
+@lru_cache(MOST_KNOWN)
+def adds(sentence: str) -> bool:
+    """Return whether a sentence adds to an earlier statement, as "too" does, and corrects nothing. Linear time."""
+    words = words_in_order(sentence)
+    is_added = not ADDING_WORDS.isdisjoint(words) or bool(_PLACED_ADDING.search(sentence))
+    return is_added and _CORRECTING.isdisjoint(words) and not any(part in sentence for part in CHANGE_PARTS)
+
+
+def without_denied_endings(sentence: str) -> str:
+    """Return a sentence without what it says did not happen, such as "not cancelled"."""
+    return _NOT_ENDED.sub(" ", sentence)
+
+
+def words_in_order(text: str) -> list[str]:
+    """Return the casefolded words of `text`; of scripts without spaces, each letter."""
+    return _WORD.findall(text.casefold())
