@@ -66,6 +66,7 @@ async def test_where_every_text_is_refused_the_best_sentences_stand_for_the_mess
     assert version.model == "offline"
     assert "Rex" in done.session.conversation_summary
     assert BAD[kind] not in done.session.conversation_summary
+    assert done.session.summary_failure.endswith("Sentences out of the messages stand in its place.")
 
 
 async def test_where_another_model_is_down_nothing_is_extracted(database: Database) -> None:

@@ -32,6 +32,8 @@ SAYS_THE_SAME = (
     "The new text is the same as the old one, so the summary stays as it is. Give other instructions to change it."
 )
 NOT_SMALLER = "The summary would not make the prompt smaller."
+EXTRACTED = "Sentences out of the messages stand in its place."
+
 log = structlog.get_logger(__name__)
 
 
@@ -125,6 +127,8 @@ async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compac
     except ValueError as error:  # segments with gaps: no turn fails because of a summary
         log.error(UNEXPECTED, task="summary", session_id=writer.event.session_id, error=type(error).__name__)
         return view, compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
+    if writer.refused:
+        session = await dependencies.summaries.save_failure(session, f"{writer.refused} {EXTRACTED}")
     done = compaction.unchanged(CompactionOutcome.ADOPTED, _what_is_left(writer, ended))
     return after, replace(done, session=session, tokens_after=after.model_tokens, spent=ended.spent)
 

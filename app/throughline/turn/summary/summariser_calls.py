@@ -45,6 +45,7 @@ from throughline.ports.metrics import Metrics, count_cost
 from throughline.ports.models import ChatModel
 from throughline.ports.tracing import ModelCallPart, traced
 from throughline.turn.prompting.ready_agent import content_key, model_keys
+from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.model_paces import ModelPaces
 from throughline.turn.summary.summariser import Summariser
 
@@ -386,6 +387,21 @@ class SummariserCalls:
     def _count_unused(self, written: Written, reason: str) -> None:
         tokens = written.input_tokens + written.output_tokens
         self.metrics.summary_unused(model=written.model, tokens=tokens, reason=reason)
+
+
+def begin_calls(
+    dependencies: SummaryDependencies, session_id: str, seconds: float, policy_seconds: float
+) -> SummariserCalls:
+    """Return the calls of a compaction that has so many seconds from now on, of which the policy allows as many."""
+    return SummariserCalls(
+        clock=dependencies.clock,
+        metrics=dependencies.metrics,
+        breakers=dependencies.breakers,
+        paces=dependencies.paces,
+        session_id=session_id,
+        deadline=dependencies.clock.monotonic() + seconds,
+        least_seconds_of_model=FAIR_SHARE * max(policy_seconds, seconds),
+    )
 
 
 def _cut_key(pace: str) -> str:

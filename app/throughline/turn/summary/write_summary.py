@@ -8,6 +8,7 @@ facts are stored like segments. The cursor does not move here.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -29,7 +30,6 @@ from throughline.context.summaries.summary_prompt import (
     segment_request,
     summary_request,
 )
-from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import (
     ContextOverflow,
     ModelUnavailable,
@@ -47,7 +47,6 @@ from throughline.domain.summary import (
     CompactionOutcome,
     CompactionResult,
     KeptFact,
-    NewSegment,
     Segment,
 )
 from throughline.domain.usage_report import Payer
@@ -55,10 +54,11 @@ from throughline.execution.compute_threads import characters_of, run_off_loop_if
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import PreCompact
 from throughline.turn.summary.choose_facts import choose_facts
-from throughline.turn.summary.compaction import Compaction, Draft, open_draft, request_key, with_facts, with_text
+from throughline.turn.summary.compaction import Compaction, Draft, open_draft, request_key, with_text
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.pre_compact import CANCELLED_BY_HOOK, ask_hook
 from throughline.turn.summary.read_messages import plan_batch, read_batch
+from throughline.turn.summary.stored_segments import MANY_CHARACTERS, StoredSegments
 from throughline.turn.summary.summariser import (
     EXTRACTING_MODEL,
     Summariser,
@@ -67,11 +67,11 @@ from throughline.turn.summary.summariser import (
     first_chunk,
 )
 from throughline.turn.summary.summariser_calls import (
-    FAIR_SHARE,
     SUMMARISER_ERRORS,
     SummariserCalls,
     TextsRefused,
     Written,
+    begin_calls,
 )
 
 NOTHING_TO_READ = "The remaining messages are the newest ones, and a call and its results stay together."
@@ -83,9 +83,6 @@ BY_HOOK = "pre_compact"
 HALVINGS = 3
 """Number of times that a chunk refused as too long is halved before the smallest size is tried."""
 
-MANY_CHARACTERS = 8_000
-"""Length of a text from which facts are searched in a worker thread: 48,000 characters take a quarter of a second."""
-
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -94,17 +91,8 @@ def begin_summary(
     dependencies: SummaryDependencies, compaction: Compaction, event: PreCompact, *, round_seconds: float = math.inf
 ) -> "SummaryWriter":
     """Return the writer of a summary, whose time limit begins now; `event` is for the agent's hook."""
-    limit, clock = compaction.limit_seconds, dependencies.clock
-    calls = SummariserCalls(
-        clock=clock,
-        metrics=dependencies.metrics,
-        breakers=dependencies.breakers,
-        paces=dependencies.paces,
-        session_id=event.session_id,
-        deadline=clock.monotonic() + limit,
-        least_seconds_of_model=FAIR_SHARE * max(compaction.policy.timeout_seconds, limit),
-        is_in_turn=compaction.is_in_turn,
-    )
+    calls = begin_calls(dependencies, event.session_id, compaction.limit_seconds, compaction.policy.timeout_seconds)
+    calls.is_in_turn = compaction.is_in_turn
     return SummaryWriter(dependencies, compaction, event, calls, round_seconds=round_seconds)
 
 
@@ -181,7 +169,8 @@ class SummaryWriter:
                 return await self._write_all()
         except TimeoutError:
             self.calls.timed_out()
-            return ended(CompactionOutcome.FAILED, f"The time for it, {limit:.3g} seconds, was up.")
+            late = f"The time for it, {limit:.3g} seconds, was up."
+            return (await self._extract(late)) if self._is_needed_now else ended(CompactionOutcome.FAILED, late)
         except NotWorthIt as error:
             return ended(CompactionOutcome.SKIPPED, error.detail)
         except SummaryConflict:
@@ -189,6 +178,13 @@ class SummaryWriter:
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
             log.warning("summary failed", session_id=self.event.session_id, error=error.code, **provider_words(error))
             return ended(CompactionOutcome.FAILED, error.detail)
+
+    async def _extract(self, reason: str) -> CompactionResult:
+        """Let an extract stand for what no model summarised in time; return why none did."""
+        with suppress(*SUMMARISER_ERRORS, NotWorthIt):
+            self.summarisers = (await self._extracting(reason),)
+            await self._read_batches()
+        return self.compaction.unchanged(CompactionOutcome.FAILED, reason)
 
     async def _write_all(self) -> CompactionResult:
         decision = await ask_hook(self.dependencies, self.compaction, self.event)
@@ -256,8 +252,8 @@ class SummaryWriter:
         except (SummaryRejected, NotWorthIt):
             return False
         reach = (self.draft.through_position + 1, last.position)
-        new = self._new_segment(reach, last.id, read_hash(checked, (), f"{BY_HOOK} {reach[0]} {reach[1]}"))
-        segment = await self._save(with_text(new, Written(checked, BY_HOOK, tokens=tokens)))
+        new = self.stored.new_segment(reach, last.id, read_hash(checked, (), f"{BY_HOOK} {reach[0]} {reach[1]}"))
+        segment = await self.stored.save(with_text(new, Written(checked, BY_HOOK, tokens=tokens)))
         segments = (*self.draft.segments, segment)
         self.draft = await self._of_draft(partial(self.draft.extended, segments, facts, replaced_tokens), facts)
         return True
@@ -285,19 +281,31 @@ class SummaryWriter:
     async def _first_success(self, attempt: Callable[[Summariser], Awaitable[T]]) -> T:
         """Return the result of the first summary model that succeeds, or of an extract if all texts were refused.
 
-        The same request would be answered unusably again. A model that is down is asked again later instead.
+        The same request would be answered unusably again. A model that is down is asked again later instead, unless
+        the prompt would leave the messages out until then.
         """
         try:
             return await self.calls.first_success(self.summarisers, attempt)
-        except TextsRefused as error:
+        except SUMMARISER_ERRORS as error:
             if any(one.is_extracting for one in self.summarisers):
                 raise
-            log.warning("summary text extracted", session_id=self.event.session_id, reason=error.detail)
-            self.refused = error.detail
+            if not (isinstance(error, TextsRefused) or self._is_needed_now):
+                raise
             try:
-                return await attempt(await find_extracting(self.dependencies, self.compaction.agent))
+                return await attempt(await self._extracting(error.detail))
             except NotWorthIt:
                 raise error from None
+
+    @property
+    def _is_needed_now(self) -> bool:
+        """Whether a turn would have to leave messages out of its prompt."""
+        return self.compaction.lease is not None and self.event.must_compact and not self.reaches_further
+
+    async def _extracting(self, reason: str) -> Summariser:
+        """Return the model that makes extracts, where no other wrote a usable text; it has no time limit."""
+        log.warning("summary text extracted", session_id=self.event.session_id, reason=reason)
+        self.refused, self.calls.deadline = reason, math.inf
+        return await find_extracting(self.dependencies, self.compaction.agent)
 
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the beginning of `rest`; return the number of messages summarised.
@@ -346,7 +354,7 @@ class SummaryWriter:
         is_rolling = self._is_rolling(summariser)
         existing, read = self.draft.text if is_rolling else "", rest[: len(chunk)]
         known = read_hash(existing, chunk, summariser.style_and_instructions, names_facts=summariser.keep_tokens > 0)
-        segment = await self._find(known)
+        segment = await self.stored.find(known)
         if segment is None:
             segment = await self._summarise(chunk, read, summariser, known)
         facts = await self._facts(without_recall_results(read), segment.kept_facts)
@@ -367,7 +375,9 @@ class SummaryWriter:
         asking = partial(self.request, chunk, summariser, most)
         prompt = await run_off_loop_if_large(characters_of(chunk), asking)
         asked = TextRequest(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
-        return await self._copied_or_written(summariser, asked, self._new_segment(reach, chunk[-1].id, known), read)
+        return await self.stored.copied_or_written(
+            summariser, asked, self.stored.new_segment(reach, chunk[-1].id, known), read
+        )
 
     async def _facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
         """Return the facts kept verbatim from `messages`: those that the model named, and those that rules find.
@@ -412,14 +422,14 @@ class SummaryWriter:
 
     async def _merge(self, task: MergeTask, parts: tuple[Segment, ...], summariser: Summariser) -> Segment:
         known = merge_hash(parts, summariser.style_and_instructions)
-        found = await self._find(known)
+        found = await self.stored.find(known)
         if found is not None:
             return found
         _, level, most = task
         replaced, reach = sum(part.token_count for part in parts), (parts[0].from_position, parts[-1].through_position)
         asked = TextRequest(merge_request(parts, most, summariser.guidance), most, replaced, reach)
-        new = self._new_segment(reach, parts[-1].through_id, known, level)
-        return await self._copied_or_written(summariser, asked, new)
+        new = self.stored.new_segment(reach, parts[-1].through_id, known, level)
+        return await self.stored.copied_or_written(summariser, asked, new)
 
     async def choose_facts(self) -> None:
         """Let a model choose the most important kept facts if there is no room for all."""
@@ -428,50 +438,22 @@ class SummaryWriter:
         self.draft = replace(self.draft, kept_facts=chosen)
 
     async def _choice(self, summariser: Summariser, asked: TextRequest) -> str:
-        """Return the answer to a request to choose facts of the draft. Raises the same as `_copied_or_written`."""
+        """Return the answer to a request to choose facts of the draft.
+
+        Raises the same as `StoredSegments.copied_or_written`.
+        """
         last = self.draft.segments[-1]
         known = request_key(self.compaction.session.owner_id, summariser, asked, level=CHOICE_LEVEL)
-        found = await self._find(known)
+        found = await self.stored.find(known)
         if found is None:
-            new = self._new_segment((1, last.through_position), last.through_id, known, CHOICE_LEVEL)
-            found = await self._copied_or_written(summariser, asked, new)
+            new = self.stored.new_segment((1, last.through_position), last.through_id, known, CHOICE_LEVEL)
+            found = await self.stored.copied_or_written(summariser, asked, new)
         return found.text
 
-    async def _find(self, read_hash: str) -> Segment | None:
-        """Return the session's own segment that was made from exactly this input, None without one."""
-        return await self.dependencies.summaries.find_segment(self.compaction.session.id, read_hash)
-
-    def _new_segment(self, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0) -> NewSegment:
-        redactions = self.compaction.session.redaction_count
-        return NewSegment(*reach, through_id, known, level=level, redaction_count=redactions)
-
-    async def _copied_or_written(
-        self, summariser: Summariser, asked: TextRequest, wanted: NewSegment, read: Sequence[Message] = ()
-    ) -> Segment:
-        """Return the segment for `asked`: another session's answer to the same request, or else a newly written one.
-
-        The facts of the messages `read` are kept with a new segment. Raises what SummariserCalls.ask raises, and
-        LeaseLost, SummaryConflict, DatabaseUnavailable.
-        """
-        session = self.compaction.session
-        hashing = partial(request_key, session.owner_id, summariser, asked, read, wanted.level)
-        known = replace(wanted, request_hash=await run_off_loop_if_large(characters_of(read), hashing))
-        copied = await self.dependencies.summaries.copy_segment(session.id, known, self.compaction.lease)
-        if copied is not None:
-            return copied
-        written = await self.calls.ask(summariser, asked)
-        said = without_recall_results(read) if self.compaction.policy.kind is SummaryKind.HYBRID else ()
-        naming = partial(with_facts, with_text(known, written), written.keep_lines, said, summariser.count)
-        return await self._save(await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS))
-
-    async def _save(self, new: NewSegment) -> Segment:
-        """Store a segment, or return the stored one that was made from the same input.
-
-        Raises SummaryConflict if a message was redacted since it was read, LeaseLost, NotFound, DatabaseUnavailable.
-        """
-        segment = await self.dependencies.summaries.save_segment(self.compaction.session.id, new, self.compaction.lease)
-        self.calls.saved()
-        return segment
+    @property
+    def stored(self) -> StoredSegments:
+        """The segments of the session, and of the owner's other sessions."""
+        return StoredSegments(self.dependencies, self.compaction, self.calls)
 
     async def _free_tokens(self) -> int:
         """Return the tokens that the narrative may take besides the facts, computed once per draft."""
