@@ -4,6 +4,7 @@ import pytest
 
 from context.strategies import Said, by_length, stored
 from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
+from throughline.context.summaries.clean_summary import TIMES_IN_A_LIST
 from throughline.context.summaries.summary_prompt import (
     MERGE_TASK,
     SUMMARISER_SYSTEM_PROMPT,
@@ -110,6 +111,26 @@ CLEANED = {
     "dialogue at the end": (f"{GOOD}\nUser: And my sister?\nAssistant: Your sister is Clara.", GOOD),
     "token of a template": (f"{GOOD}<|im_end|>\n<|im_start|>user\nWhat is my dog called?", GOOD),
     "loop at the end": (f"{GOOD}\n" + "The user is very happy. " * 30, f"{GOOD}\nThe user is very happy."),
+    "loop of two sentences": (
+        f"{GOOD}\n" + "The user is very happy. The assistant is happy, too. " * 30,
+        f"{GOOD}\nThe user is very happy. The assistant is happy, too.",
+    ),
+    "loop of an item": (f"{GOOD}\n" + "- The user is very happy.\n" * 30, f"{GOOD}\n- The user is very happy."),
+    "loop with numbers": (
+        f"{GOOD}\n" + "".join(f"{at}. The user is very happy.\n" for at in range(30)),
+        f"{GOOD}\n0. The user is very happy.\n1.",
+    ),
+    "loop between words": (
+        f"{GOOD}\nThe user is happy. Yes. The user is happy. Sure. The user is happy. Fine. The user is happy. Rex.",
+        f"{GOOD}\nThe user is happy. Yes. Sure. Fine. Rex.",
+    ),
+    "loop of very many items": (
+        "".join(f"- Piano {at}\nClara moves it, not done.\n" for at in range(TIMES_IN_A_LIST + 1)),
+        "- Piano 0\nClara moves it, not done.\n" + "\n".join(f"- Piano {at + 1}" for at in range(TIMES_IN_A_LIST)),
+    ),
+    "end of a text": (f"<s> {GOOD}</s>", GOOD),
+    "end of a line": (f"{GOOD}</s>\nWhat is my dog called?", GOOD),
+    "end before a turn": (f"{GOOD}</s><s>[INST] What is my dog called? [/INST]", GOOD),
     "task before it": (f"{SUMMARISER_SYSTEM_PROMPT.splitlines()[-1]}\n{GOOD}\n{GOOD}", f"{GOOD}\n{GOOD}"),
     "a tag in it": (GOOD.replace("[#7]", "[#7 user]"), GOOD),
 }
@@ -127,6 +148,14 @@ GOOD_TEXTS = (
     "Okay to sell the wardrobe. The landlord is Senhor Almeida, the flat Rua das Flores 21.",
     "The user asks for brief answers and names the allergy to penicillin.",
     "Here is the plan: sell the wardrobe, insure the piano, drive with Clara on 14 May.",
+    "The user moves to <s>Porto</s> Lisbon with the dog Rex.",
+    "- <s>sell the wardrobe</s>\n- insure the piano\n- <s>rabies certificate for Rex</s>",
+    "<s>Sell the wardrobe</s> is done, the piano insurance is open.",
+    "\n".join(f"- [ ] {task}\n  Clara does it, not started." for task in ("piano", "wardrobe", "certificate", "van")),
+    "1. Piano\n   Owner is Clara.\n2. Wardrobe\n   Owner is Clara.\n3. Van\n   Owner is Clara.",
+    " ".join(
+        f"The {task} is open. Clara does it, not started." for task in ("piano", "wardrobe", "certificate", "van")
+    ),
 )
 
 

@@ -18,11 +18,15 @@ MOST_PARTS = 6
 CLOSING_CHARACTERS = 300
 """Length up to which a sentence at the end may be addressed to the reader."""
 
-MOST_TIMES = 2
-"""Number of times that a sentence may stand in a summary; of a sentence that stands there more often, the first stays.
+MOST_TIMES, TIMES_IN_A_LIST = 2, 40
+"""Number of times that a sentence may stand in a summary, and that it may stand below different items of a list.
 
-Two sections may tell the same, but a model in a loop repeats itself without end.
+Two sections may tell the same, and ten tasks the same owner, but a model in a loop repeats itself without end. Of a
+sentence that stands there more often, the first stays.
 """
+
+WORDS_BETWEEN = 2
+"""Number of words between two equal sentences, found nowhere else, from which the second is no repetition."""
 
 LOOPED_WORDS = 3
 """Number of words from which a sentence may be one of a loop; shorter ones are marks, names and answers."""
@@ -65,8 +69,16 @@ _CLOSING = re.compile(
 )
 _ENDS, _QUOTES = ".!?\n。！？", ')]*_"”）'
 _LISTED = re.compile(r"\A\s*+(?:[-*•+]|\d{1,3}[.)])\s")
-_SPECIAL = re.compile(r"<\|[a-z_]{2,30}\|>|</?s>|<(?:end|start)_of_turn>|<eos>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
-"""Tokens that chat templates put between turns; what follows them is another turn."""
+_SPECIAL = re.compile(
+    r"(?!\A<s>[^<\n]*+</s>\s*+\Z)(?P<struck><s>[^<>\n]{1,300}</s>)"
+    r"|<\|[a-z_]{2,30}\|>|<(?:end|start)_of_turn>|<eos>|\[/?INST\]|<</?SYS>>"
+    r"|^[^\S\n]*+</?s>|</?s>(?=[^\S\n]*+(?:$|<[/s|]|\[/?INST))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Tokens that chat templates put between turns; what follows them is another turn.
+
+`<s>` is one only where a line begins or ends, or another token follows. Within a line, `<s>…</s>` is HTML.
+"""
 
 _SPEAKER = re.compile(
     r"^[*_#\s]{0,6}(user|human|assistant|ai|bot|nutzer|assistent|usuario|asistente|用户|助手)[*_]{0,2}\s?[:：](.*)$",
@@ -109,7 +121,8 @@ def _first_turn(text: str, sources: str) -> str:
 
     A dialogue has lines of both speakers, most of which speak of `I` and `you`. A summary by speakers reports instead.
     """
-    ends = [end for end in _SPECIAL.finditer(text) if end.group() not in sources]
+    text = text.strip()
+    ends = [end for end in _SPECIAL.finditer(text) if not end["struck"] and end.group() not in sources]
     parts = zip((0, *(end.end() for end in ends)), (*(end.start() for end in ends), len(text)), strict=True)
     text = next((part for start, stop in parts if (part := text[start:stop]).strip()), "")
     lines = [line for line in _SPEAKER.finditer(text) if "[#" not in line[2]]
@@ -179,19 +192,33 @@ def _without_closing(text: str) -> str:
 
 
 def without_loops(text: str) -> str:
-    """Return the text with each sentence at most once that stands in it more than MOST_TIMES times."""
+    """Return the text without repetitions of sentences that stand in it more than MOST_TIMES times.
+
+    A sentence may be repeated below another item of a list or behind other words, at most TIMES_IN_A_LIST times.
+    """
     pieces = [(piece, _plain(piece)) for piece in _sentences(text)]
-    times = Counter(plain for _, plain in pieces if plain.count(" ") + 1 >= LOOPED_WORDS)
-    if max(times.values(), default=0) <= MOST_TIMES:
-        return text
-    return "".join(_firsts(pieces, times))
+    times = Counter(plain for _, plain in pieces)
+    looped = {plain for plain, count in times.items() if count > MOST_TIMES and plain.count(" ") + 1 >= LOOPED_WORDS}
+    return "".join(_firsts(pieces, times, looped)) if looped else text
 
 
-def _firsts(pieces: list[tuple[str, str]], times: Counter[str]) -> Iterator[str]:
-    """Yield the pieces without repetitions; the citation behind a repetition is left out, too."""
-    seen, is_left_out = set(), False
+def _firsts(pieces: list[tuple[str, str]], times: Counter[str], looped: Collection[str]) -> Iterator[str]:
+    """Yield the pieces without repetitions; the citation behind a repetition is left out, too.
+
+    A looped sentence is new again behind a new line, or behind WORDS_BETWEEN words, that the text has nowhere else.
+    """
+    told: dict[str, int] = {}
+    new, is_line, is_left_out = 0, True, False
     for piece, plain in pieces:
-        is_left_out = (is_left_out and not _LETTERS.search(plain)) or (plain in seen and times[plain] > MOST_TIMES)
-        seen.add(plain)
+        has_letters = bool(_LETTERS.search(plain))
+        if plain in looped:
+            is_again = new - told.get(plain, -WORDS_BETWEEN) >= WORDS_BETWEEN
+            is_left_out = plain in told and (not is_again or times[plain] > TIMES_IN_A_LIST)
+            told[plain] = new
+        elif has_letters or not is_left_out:
+            is_left_out = False
+            if has_letters and times[plain] <= MOST_TIMES:
+                new += WORDS_BETWEEN if is_line else plain.count(" ") + 1
+        is_line = "\n" in piece or (is_line and not has_letters)
         if not is_left_out:
             yield piece
