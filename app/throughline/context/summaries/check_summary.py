@@ -9,7 +9,13 @@ from throughline.context.find_citations import LOOSE_BRACKET, LOOSE_PLACE, MARKE
 from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
 from throughline.context.summaries.clean_summary import clean_summary, count_marks, without_loops
-from throughline.context.summaries.judge_by_sources import why_unlike_sources, words_of_sources
+from throughline.context.summaries.judge_by_sources import (
+    NUMBER,
+    READ_CHARACTERS,
+    REPORTED,
+    why_unlike_sources,
+    words_of_sources,
+)
 from throughline.context.summaries.readable_text import one_of
 from throughline.context.summaries.render_summary import CUT_MARK, PARAGRAPH, cut_at_boundary, cut_middle_at_boundaries
 from throughline.context.summaries.summary_prompt import TextRequest
@@ -58,7 +64,8 @@ _REFUSALS = one_of("""i can't, i won't, i will not, i couldn't, i'm not able, un
 _NOT_DONE = one_of("""…request can't be, …conversation can't be, …blocked by content, …content filter, …content policy,
     please provide the conversation, please provide the text, please share the conversation,
     could you provide the conversation, …nothing to summari*, …no … to summari*""")
-_ORDERS = one_of("you're a* … assistant, ignore … instructions, disregard … instructions, system prompt:")
+_ROLES = one_of("you're a* … assistant")
+_ORDERS = one_of("ignore … instructions, disregard … instructions, system prompt:")
 _MACHINE = one_of("""traceback (most, doctype, html>, xml version, error": {, error":, detail":, type": "error,
     type":"error, error: 4*, error: 5*, error code: 4*, error code: 5*, *.*error:, *.*exception:""")
 """Beginnings that only programs write, whatever the length of the text."""
@@ -71,26 +78,31 @@ _ERROR_WORD = one_of("*error, *exception, failed, failure, denied, refused, unav
 _ABOUT_A_USER = one_of("user, user's, users")
 """Words that mark a summary: an error text does not mention a user, a summary about an error mostly does."""
 
+_CITED = re.compile(r"\[#[^\[\]\n]{0,120}\]")
 _RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool|calls)[^\[\]\n]*+\]\s*+")
 _STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
 _LABEL = re.compile(r"(?i)\A\s*+(?:#[^\n]*+(?:\n|\Z)|\*\*[^*\n]{1,60}+\*\*:?|[^\n:.]{0,40}summary[^\n:.]{0,60}[:：])")
 _NOTHING = r"none|n/?a|null|nothing|ok|okay|done|yes|no|markdown|summary|rate limit"
-_NO_CONTENT = re.compile(rf"(?i)\s*+(?:#.*|\*\*[^*]*+\*\*:?|.{{0,80}}[:：]|[\W\d_]*+(?:{_NOTHING})?[\W_]*+)")
+_NO_CONTENT = re.compile(rf"(?i)\s*+(?:#(?!\d).*|\*\*[^*]*+\*\*:?|.{{0,80}}[:：]|[\W\d_]*+(?:{_NOTHING})?[\W_]*+)")
 _OPENING = re.compile(r"\A\s*+(?:```\w*\s*)?")
 _PIECE_END = re.compile(r"(?<=[.!?。！？])\s++|\n")
 
 
-def why_no_summary(text: str, record: str = "") -> str:
-    """Return why `text` cannot serve as a summary, '' if it can; `record` is the transcript that the model read."""
+def why_no_summary(text: str, record: str = "", numbers: Collection[str] = ()) -> str:
+    """Return why `text` cannot serve as a summary, '' if it can.
+
+    `record` is the transcript that the model read. The `numbers` of what it read, if given, are content by themselves.
+    """
     if is_blank(text):
         return "The summary model returned an empty text."
     if _OPENING.sub("", text).startswith(_ECHOES):
         return "The summary model repeated what it was told."
-    if all(_NO_CONTENT.fullmatch(line) for line in text.splitlines()):
+    has_number = bool(numbers) and not set(numbers).isdisjoint(NUMBER.findall(_CITED.sub("", text)))
+    if not has_number and all(_NO_CONTENT.fullmatch(line) for line in text.splitlines()):
         return "The summary model returned headings and no summary."
     whole = _RECORD_TAG.sub("", _once(text))
     said = _unlabelled(whole)
-    if _ORDERS.match(_plain(said)) and "[#" not in text:
+    if _is_order(_plain(said), is_cited="[#" in text):
         return "The summary model returned instructions and no summary."
     if _is_refusal(said, whole) or _is_error(said, record):
         return "The summary model returned a refusal or an error text."
@@ -117,6 +129,13 @@ def _plain(text: str) -> str:
     for long, short in (("cannot", "can't"), ("can not", "can't"), ("i am ", "i'm "), ("you are ", "you're ")):
         plain = plain.replace(long, short)
     return plain.lstrip("0123456789 #*_>-`'\"{}[]()<?!/.:")
+
+
+def _is_order(plain: str, *, is_cited: bool) -> bool:
+    """Return whether a text begins with an order to a model. A text with citations may report one that was given."""
+    if _ROLES.match(plain):
+        return not is_cited
+    return bool(_ORDERS.match(plain)) and not (is_cited and REPORTED.search(plain))
 
 
 def _is_refusal(said: str, whole: str) -> bool:
@@ -274,10 +293,39 @@ MOST_MARKED_LINES = 1
 
 _GUIDANCE = tuple(paragraph.removesuffix("…") for paragraph in summary_prompt.guidance_of("…", "…"))
 PROMPT_TAGS = (summary_prompt.CONVERSATION_TAG, summary_prompt.EXISTING_TAG)
+_ARGUMENTS = r"\"(?:arguments|parameters|args|input|action_input|tool_input)\"\s*+:"
 _TOOL_CALL = re.compile(
-    r"\A\s*+(?:```\w*+\s*+)?(?:<\W?(?:tool_call|function|tool|invoke)\b|\[?\s*+\{\s*+\"(?:name|tool|function|tool_calls|role)\"\s*+:)",
+    r"\A\s*+(?:```\w*+\s*+)?(?:<\W{0,2}(?:tool|function|invoke)s?\b|<\W{0,2}tool_call|\[/?(?:tool_call|available_tools)"
+    r"|(?:[*_]{0,2}(?:thought|question):[^\n]*+\n\s*+){0,2}[*_]{0,2}action:[^\n]*+\n\s*+[*_]{0,2}action input:"
+    r"|\[?\s*+\{\s*+\"(?:tool_calls|function_call)\"\s*+:|\[?\s*+\{\s*+\"type\"\s*+:\s*+\"(?:function|tool_use)\""
+    rf"|\[?\s*+\{{\s*+\"(?:name|tool|function|action)\"\s*+:\s*+\"[^\"\n]*+\"\s*+,\s*+{_ARGUMENTS})",
     re.IGNORECASE,
 )
+"""Beginnings of a tool call, in the forms of models and servers: tags, marks, `Action:` and JSON with arguments."""
+
+_JSON_OF_A_CALL = re.compile(
+    r"\A\s*+(?:```\w*+\s*+)?\[?\s*+\{\s*+\"(?:name|tool|function|action|role)\"\s*+:", re.IGNORECASE
+)
+"""Beginnings of JSON that is a call or a message, unless JSON was asked for."""
+
+_IN_QUOTES = r"\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'"
+_INNER = rf"(?:[^()\"']++|{_IN_QUOTES})"
+_CALL = re.compile(
+    rf"\A(?:(?:await\s++)?[a-z_]\w*+(?:\.\w++)*+\((?=\s*+(?:[\[{{\"']|\w++\s*+[=(.]))"
+    rf"(?:{_INNER}|\((?:{_INNER}|\({_INNER}*+\))*+\))*+\)[\s;,]*+)++",
+    re.IGNORECASE,
+)
+"""Calls in a programming language: a name with arguments in brackets, one behind another."""
+
+_FENCE = re.compile(r"\A```\w*+|```\Z")
+_JSON_ASKED = re.compile(r"\b(?:json|yaml)\b", re.IGNORECASE)
+_SPOKEN_ASKED = re.compile(
+    r"dialog|diálogo|对话|対話|диалог|interview|screenplay|\bq ?& ?a\b|questions? and answers?|fragen? und antwort"
+    r"|\b(?:as|like|into|form of|format of|write|als|como|comme) (?:an? |the |eine[mn]? |una? |une )?(?:\w+ )?"
+    r"(?:conversation|chat|script|letter|e-?mail|mail|gespräch|conversación|carta|lettre)\b|\b(?:als|einen) brief\b",
+    re.IGNORECASE,
+)
+"""Requests for a text in which somebody speaks: a dialogue or a letter."""
 
 
 class NotWorthIt(PermanentError):
@@ -313,7 +361,7 @@ def check_summary(text: str, asked: TextRequest, count: Count, *, is_extract: bo
     text = without_thinking(text)
     head = text[:most]
     said = without_invented(head, asked.reach, record, existing) if asked.reach else head
-    if reason := _why_not(said, record, "" if asked.may_be_unchanged else existing):
+    if reason := _why_not(said, record, "" if asked.may_be_unchanged else existing, _numbers_for(asked)):
         raise SummaryRejected(reason)
     if not is_extract:
         said = _cleaned(said, asked)
@@ -327,8 +375,8 @@ def check_summary(text: str, asked: TextRequest, count: Count, *, is_extract: bo
     return cut, count(cut)
 
 
-def _why_not(text: str, record: str, existing: str) -> str:
-    reason = why_no_summary(text, record)
+def _why_not(text: str, record: str, existing: str, numbers: Collection[str]) -> str:
+    reason = why_no_summary(text, record, numbers)
     if not reason and is_copy(text, record):
         return "The summary model returned the record and no summary."
     if not reason and is_unchanged(text, existing, record):
@@ -342,27 +390,43 @@ def _cleaned(written: str, asked: TextRequest) -> str:
     Short sources are too little to judge by; of long ones a summary needs words, and no sentence again and again.
     """
     record, existing = asked.sources
-    said = clean_summary(written, record + existing, "\n".join(_guidance_in(asked)))
-    if reason := _why_not_cleaned(said, written, record + existing) or why_no_summary(said, record):
+    guidance = "\n".join(_guidance_in(asked))
+    may_be_spoken = _SPOKEN_ASKED.search(guidance) is not None
+    said = clean_summary(written, record + existing, guidance, may_be_spoken=may_be_spoken)
+    reason = _why_not_cleaned(said, written, record + existing) or _why_called(said, written, guidance)
+    if reason := reason or why_no_summary(said, record, _numbers_for(asked)):
         raise SummaryRejected(reason)
     if not (sources := words_of_sources(record, existing)):
         return said
     said = without_loops(said).strip()
-    if reason := why_unlike_sources(said, sources, record, judges_language=not _guidance_in(asked)):
+    if reason := why_unlike_sources(said, sources, record, has_guidance=bool(guidance)):
         raise SummaryRejected(reason)
     return said
 
 
+def _numbers_for(asked: TextRequest) -> Collection[str]:
+    """Return the numbers in the sources of a request with guidance, which may ask for nothing else; () without it."""
+    return frozenset(NUMBER.findall("".join(asked.sources)[:READ_CHARACTERS])) if _guidance_in(asked) else ()
+
+
 def _why_not_cleaned(said: str, written: str, sources: str) -> str:
     """Return why the cleaned text `said` cannot serve, '' if it can; `written` is the model's own text."""
-    marked, lines = count_marks(written)
+    marked, lines = count_marks(written, sources)
     if marked > MOST_MARKED_LINES and 2 * marked >= lines:
         return "The summary model repeated the lines of the record."
     if not said:
-        return "The summary model repeated its task, or wrote to a reader, and wrote no summary."
+        return "The summary model repeated its task, or wrote to a reader or to itself, and wrote no summary."
     if any(f"<{tag}" in said or f"</{tag}" in said for tag in PROMPT_TAGS if tag not in sources):
         return "The summary model repeated the tags of its request."
-    return "The summary model called a tool and wrote no summary." if _TOOL_CALL.match(said) else ""
+    return ""
+
+
+def _why_called(said: str, written: str, guidance: str) -> str:
+    """Return why the text `said`, cleaned from `written`, is a call; '' for any other text, and for JSON asked for."""
+    bare = _FENCE.sub("", said).strip("[] \n")
+    is_call = bool(_TOOL_CALL.match(said) or _TOOL_CALL.match(written) or _CALL.fullmatch(bare))
+    is_json = bool(_JSON_OF_A_CALL.match(said)) and not _JSON_ASKED.search(guidance)
+    return "The summary model called a tool and wrote no summary." if is_call or is_json else ""
 
 
 def _guidance_in(asked: TextRequest) -> list[str]:

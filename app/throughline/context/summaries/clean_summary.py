@@ -71,7 +71,7 @@ _ENDS, _QUOTES = ".!?\n。！？", ')]*_"”）'
 _LISTED = re.compile(r"\A\s*+(?:[-*•+]|\d{1,3}[.)])\s")
 _SPECIAL = re.compile(
     r"(?!\A<s>[^<\n]*+</s>\s*+\Z)(?P<struck><s>[^<>\n]{1,300}</s>)"
-    r"|<\|[a-z_]{2,30}\|>|<(?:end|start)_of_turn>|<eos>|\[/?INST\]|<</?SYS>>"
+    r"|<\|[a-z_]{2,30}\|>|<(?:end|start)_of_turn>|<eos>|\[/?INST\]|<</?SYS>>|\[TOOL_CALLS\]|<tool_call>"
     r"|^[^\S\n]*+</?s>|</?s>(?=[^\S\n]*+(?:$|<[/s|]|\[/?INST))",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -79,6 +79,36 @@ _SPECIAL = re.compile(
 
 `<s>` is one only where a line begins or ends, or another token follows. Within a line, `<s>…</s>` is HTML.
 """
+
+_ITS_TASK = (
+    r"(?:summari[sz]\w+ (?:this|it|the (?:record|conversation|chat|dialogue|exchange))|(?:the|a|my) (?:\w+ )?summary"
+    r"|the record|(?:intent|state|decisions?|open items) section|sections?)\b"
+)
+"""What a model names when it thinks aloud about its task; up to THOUGHT_CHARACTERS stand before it in a sentence."""
+
+THOUGHT_CHARACTERS = 160
+_THOUGHT = re.compile(
+    r"hmm+\b|(?:okay|ok|alright|wait)[,.]++ so (?:i|we|the (?:user|task)|let|what)\b"
+    r"|(?:(?:okay|ok|alright|wait|well|right|so|now|first|then|next|actually)[,.:]?\s++){0,3}+"
+    r"(?:let['’]s (?:think|see|look|break|analy[sz]e|summari[sz]e|draft)\b"
+    r"|let me (?:think|see|start|begin|go (?:through|over|back)|look|re-?read|break|analy[sz]e|identify|extract|first"
+    r"|check|try|draft|write|summari[sz]e|figure|recall|review)\b"
+    r"|(?:i|we)(?:['’](?:ll|m|re)| am| are)? (?:(?:now|also|just|first) )?(?:need to|have to|should|must|will|can|could"
+    rf"|going to|asked to|supposed to|write|summari[sz]e)\b[^.!?\n]{{0,{THOUGHT_CHARACTERS}}}\b{_ITS_TASK}"
+    r"|the (?:user|task|system prompt|prompt|request|instructions?) (?:is|are|asks|wants|says?|requires?|tells?)\b"
+    rf"[^.!?\n]{{0,40}}\b(?:me|i|us|we)\b[^.!?\n]{{0,{THOUGHT_CHARACTERS}}}\b{_ITS_TASK})",
+    re.IGNORECASE,
+)
+"""Beginnings of sentences in which a model thinks aloud about its task."""
+
+_LETTER = re.compile(
+    r"\A\s*+(?:dear|hi|hello|hey|liebe[rs]?|sehr geehrte[rs]?|hallo|estimad[oa]s?|querid[oa]s?|hola|chère?s?|bonjour)"
+    r" [^,:.!?\n]{1,40},\s",
+    re.IGNORECASE,
+)
+_SECTION = re.compile(r"^#{1,4} \w", re.MULTILINE)
+_PART_START = re.compile(r"\n(?=#{1,4} )|\n[^\S\n]*+\n")
+"""Where a paragraph or a section begins."""
 
 _SPEAKER = re.compile(
     r"^[*_#\s]{0,6}(user|human|assistant|ai|bot|nutzer|assistent|usuario|asistente|用户|助手)[*_]{0,2}\s?[:：](.*)$",
@@ -89,47 +119,129 @@ _SPOKEN = re.compile(
     r"|[?？¿]|[你您我]",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r"\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|„[^“”\n]{0,400}[“”]|«[^»\n]{0,400}»")
 _MARK = re.compile(r"[\[<]#(\d+) (?:user|assistant|tool|calls)\b[^\[\]<>\n]{0,80}[\]>]")
+_ROLE = r"(?:user|assistant|tool|calls)\b[*_]{0,2}(?: \([^()\n]{0,40}\))?[*_]{0,2}"
+_NUMBER_IN_MARKS = r"[\[(<]?#\d{1,9}[\])>]?[*_]{0,2}"
+_COPIED_MARK = re.compile(rf"[\[(<]#\d{{1,9}} {_ROLE}[\])>]", re.IGNORECASE)
+_SPEAKER_MARK = re.compile(
+    rf"(?:{_NUMBER_IN_MARKS}[ ,:|/-]{{1,3}}[*_]{{0,2}}{_ROLE}|(?:user|assistant)[*_]{{0,2}} ?{_NUMBER_IN_MARKS})"
+    r" ?:(.*)",
+    re.IGNORECASE,
+)
+"""A speaker with one position, as in `user (#1): …`; a report of what a speaker said may begin so, too."""
+
+COPIED_CHARACTERS = 20
+"""Length of a message's beginning by which a copied line is known."""
+
 _GAP = re.compile(r"(\n\s*+|(?<=[.!?])[^\S\n]++|(?<=[。！？])[^\S\n]*+)")
 """Space between two sentences or lines."""
 
 _WORD, _LETTERS = re.compile(r"\w+"), re.compile(r"[^\W\d_]+")
+_NUMBER_OR_NAME = re.compile(r"\d|(?<=[^\W\d_] )(?!I\b)[^\W\d_a-zß-ÿ]\w|(?<=[,;] )(?!I\b)[A-ZÀ-ÖØ-Þ]\w")
+_ORDER = re.compile(
+    r"(?:\A|[:：])\s*+(?:(?:please|bitte|always|never|immer|nie|siempre|nunca|toujours|also|and|then)\s++){0,2}(?:write|add|end|append"
+    r"|finish|begin|start|answer|reply|respond|recommend|say|tell|put|format|translate|compose|sign|close|repeat|print"
+    r"|output|return|summari[sz]e|include|mention|list|focus|ignore|omit|do not|don['’]t|be"
+    r"|schreib\w*|füg\w*|beende\w*|antworte\w*|nenn\w*|verwende\w*|fass\w*|escrib\w+|añad\w+|termin\w+|respond\w+"
+    r"|menciona\w*|usa|écri\w+|ajoute\w*|répond\w*|mentionne\w*|utilise\w*)\b"
+    r"|\b(?:summar(?:y|ies)|answers?|repl(?:y|ies)|responses?|headings?|zusammenfassung\w*|antwort\w*|resumen|respuestas?"
+    r"|résumé|réponses?)\b",
+    re.IGNORECASE,
+)
+"""Sentences that ask for something of a text to write."""
 
 
-def clean_summary(text: str, sources: str = "", orders: str = "") -> str:
+def clean_summary(text: str, sources: str = "", orders: str = "", *, may_be_spoken: bool = False) -> str:
     """Return `text` without what surrounds a summary; '' if nothing else is in it.
 
     `sources` is what the model read: a template's token in it may stand in the summary, too. `orders` is what else was
-    asked of the model: a whole sentence of it is for the summary alone, and no later reader may follow it.
+    asked of the model: a whole sentence of it is for the summary alone, and no later reader may follow it, unless it
+    tells a number or a name. `may_be_spoken`: a dialogue or a letter was asked for.
 
     Removed are, in this order, everything from a chat template's token or a continued dialogue on, the request's own
-    sentences, prefaces, and closing words to the reader. A tag of the record becomes a citation of its position.
+    sentences, prefaces, what the model thinks aloud, and closing words to the reader. A tag of the record becomes a
+    citation of its position.
     """
-    text = _without_task(_first_turn(text, sources), {_letters(one) for one in _sentences(orders)})
-    text = _MARK.sub(r"[#\1]", text)
-    return _without_closing(_without_preface(text)).strip()
+    text = _first_turn(text, sources)
+    text = text if may_be_spoken else _without_dialogue(text)
+    text = _without_task(text, {_letters(one) for one in _sentences(orders) if not _tells(one)})
+    text = _without_preface(_without_thoughts(_MARK.sub(r"[#\1]", text)))
+    text = text if may_be_spoken else _without_letter(text)
+    return _without_closing(_without_thoughts(text)).strip()
 
 
-def count_marks(text: str) -> tuple[int, int]:
-    """Return the number of lines that begin with a tag of the record, and of all lines that are not blank."""
+def count_marks(text: str, record: str = "") -> tuple[int, int]:
+    """Return the number of lines that begin with a tag of the `record`, and of all lines that are not blank.
+
+    A line with a position and a speaker in other marks counts if the speaker says `I`, or the record has it.
+    """
+    known = {_MARK.sub("", line, count=1).strip()[:COPIED_CHARACTERS] for line in record.splitlines()}
     lines = [line for line in text.splitlines() if line.strip()]
-    return sum(1 for line in lines if _MARK.match(line.lstrip(" -*>"))), len(lines)
+    return sum(1 for line in lines if _is_marked(line.lstrip(" -*>_•"), known)), len(lines)
+
+
+def _is_marked(line: str, known: Collection[str]) -> bool:
+    if _MARK.match(line) or _COPIED_MARK.match(line):
+        return True
+    said = _SPEAKER_MARK.match(line)
+    words = said[1].strip(" *_") if said else ""
+    return _is_spoken(words) or (len(words) >= COPIED_CHARACTERS and words[:COPIED_CHARACTERS] in known)
+
+
+def _is_spoken(words: str) -> bool:
+    """Return whether somebody speaks of `I` and `you`, outside quotation marks."""
+    return bool(_SPOKEN.search(_QUOTED.sub("", words)))
 
 
 def _first_turn(text: str, sources: str) -> str:
-    """Return the text before a token that ends a turn, and before a dialogue that the model goes on with.
-
-    A dialogue has lines of both speakers, most of which speak of `I` and `you`. A summary by speakers reports instead.
-    """
+    """Return the text before a token that ends a turn."""
     text = text.strip()
     ends = [end for end in _SPECIAL.finditer(text) if not end["struck"] and end.group() not in sources]
     parts = zip((0, *(end.end() for end in ends)), (*(end.start() for end in ends), len(text)), strict=True)
-    text = next((part for start, stop in parts if (part := text[start:stop]).strip()), "")
+    return next((part for start, stop in parts if (part := text[start:stop]).strip()), "")
+
+
+def _without_dialogue(text: str) -> str:
+    """Return the text before a dialogue that the model goes on with.
+
+    A dialogue has lines of both speakers, most of which speak of `I` and `you`. A summary by speakers reports instead.
+    """
     lines = [line for line in _SPEAKER.finditer(text) if "[#" not in line[2]]
-    spoken = sum(1 for line in lines if _SPOKEN.search(line[2]))
+    spoken = sum(1 for line in lines if _is_spoken(line[2]))
     if len({line[1].lower() for line in lines}) > 1 and 2 * spoken >= len(lines):
         return text[: lines[0].start()]
     return text
+
+
+def _tells(sentence: str) -> bool:
+    """Return whether a sentence of what was asked tells a fact, and asks for nothing that the text has to be."""
+    return bool(_NUMBER_OR_NAME.search(sentence)) and not _ORDER.search(sentence)
+
+
+def _without_letter(text: str) -> str:
+    """Return the text without the beginning of a letter before the first section; '' if it is a letter to its end."""
+    if not (_LETTER.match(text) and _is_spoken(text)):
+        return text
+    section = _SECTION.search(text)
+    return text[section.start() :] if section else ""
+
+
+def _has_thought(text: str) -> bool:
+    return any(map(_THOUGHT.match, _sentences(text.lstrip())))
+
+
+def _without_thoughts(text: str) -> str:
+    """Return the text behind the paragraphs in which the model thinks aloud, if it begins with one.
+
+    A preface such as `Let me summarise the conversation:` is no thought if none follows.
+    """
+    preface = _PREFACE.match(text)
+    if not _THOUGHT.match(text) or (preface and not _has_thought(text[preface.end() :])):
+        return text
+    parts = _PART_START.split(text)
+    last = max((at for at, part in enumerate(parts) if _has_thought(part)), default=0)
+    return "\n\n".join(parts[last + 1 :])
 
 
 def _without_task(text: str, orders: Collection[str]) -> str:
@@ -137,7 +249,7 @@ def _without_task(text: str, orders: Collection[str]) -> str:
     pieces = [(piece, "" if piece.startswith("#") else _letters(piece)) for piece in _sentences(text)]
     words = sum(len(plain.split()) for _, plain in pieces)
     kept = [(piece, plain) for piece, plain in pieces if not _is_of_task(plain, orders)]
-    if 2 * sum(len(plain.split()) for _, plain in kept) <= words:
+    if words and 2 * sum(len(plain.split()) for _, plain in kept) <= words:
         return ""
     return "".join(piece for piece, _ in kept)
 

@@ -1,7 +1,7 @@
 """Judgement of a summary by what it stands for: the messages that the summary model read, and the summary before.
 
-`check_summary` calls it for texts of summary models. Every rule counts words, and holds only for sources with enough
-of them: a short conversation may have a short summary. What a word means is not judged.
+`check_summary` calls it for texts of summary models. Every rule holds only for sources with enough words: a short
+conversation may have a short summary. What a word means is not judged.
 """
 
 import re
@@ -44,11 +44,15 @@ FOREIGN_PERCENT = 10
 SCRIPT_LETTERS, SCRIPT_PERCENT = 30, 85
 """Number of letters that makes a text's script certain, and their least share of all its letters."""
 
+REPORTED_SHARE = 0.8
+"""Least share of an order's telling words that the sources have, too, if it reports what a user asked for."""
+
 TOO_LITTLE = "It says too little for what it stands for."
 NOTHING_SHARED = "No word, name or number of the conversation is in it."
 MOSTLY_OTHER = "It is about something else than the conversation."
 IN_A_LOOP = "It repeats the same words."
 OTHER_LANGUAGE = "It is not in the language of the conversation."
+ONLY_ORDERS = "It gives orders and tells nothing of the conversation."
 
 _EMPTY_WORDS = """
     user users assistant summary conversation conversations chat discussed discussion discuss discussions talked talking
@@ -68,6 +72,32 @@ _OTHER_SPEAKER = re.compile(r"^\[#\d+ (?:tool|calls)[^\n]*+(?:\n(?!\[#)[^\n]*+)*
 _NOT_SPOKEN = re.compile(
     r"```[^`]*(?:```|\Z)|`[^`\n]*`|\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|«[^»\n]{0,400}»|https?://\S+"
 )
+
+NUMBER = re.compile(r"\d+(?:[.,:]\d+)*+")
+REPORTED = re.compile(
+    r"\b(?:wants?|wanted|asked|asks|requested|requests|prefers?|preferred|said|says|told|insists?|insisted|agreed"
+    r"|möchte|wollte|bittet|wünscht|sagte|quiere|pidió|prefiere|dijo|veut|demande|préfère|souhaite)\b",
+    re.IGNORECASE,
+)
+"""Verbs with which a summary reports what somebody wants."""
+
+_ORDER = re.compile(
+    r"\A\W*+(?:please |bitte )?(?:(?:you (?:must|should|shall|are to|will|may|can)|(?:the )?assistant (?:must|shall"
+    r"|should|is to|has to|will)|always|never|from now on|do not|don['’]t|when(?:ever)? you|make sure|ensure"
+    r"|remember to|every (?:answer|reply|response)|du (?:musst|sollst|darfst)|der assistent (?:muss|soll|darf)|ab jetzt"
+    r"|immer|niemals|siempre|nunca|debes|el asistente debe|a partir de ahora|toujours|jamais|tu dois|vous devez"
+    r"|l['’]assistant doit|désormais)\b|从现在起|你必须|助手必须)",
+    re.IGNORECASE,
+)
+_LASTING = re.compile(
+    r"\b(?:always|never|from now on|every|each|whatever|whenever|no matter|at all times|immer|nie|niemals|stets"
+    r"|ab jetzt|jede\w*|siempre|nunca|cada|a partir de ahora|toujours|jamais|chaque|désormais)\b"
+    r"|从现在起|总是|永远|必须|每",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"\b(?:whatever|whenever|when|if|what|no matter)\b[^,.;\n]{0,60}", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s++|(?<=[。！？])|\n\s*+")
+_STRUCTURED = re.compile(r"^#{1,4} \w|^[^\S\n]*+(?:[-*•+|]|\d{1,3}[.)])\s", re.MULTILINE)
 
 _SCRIPTS = {
     "Latin": "a-zA-Z\u00c0-\u024f\u1e00-\u1eff",
@@ -93,20 +123,23 @@ _FUNCTION_WORDS = {
 _LANGUAGES = {language: frozenset(words.split()) for language, words in _FUNCTION_WORDS.items()}
 
 
-def why_unlike_sources(text: str, sources: set[str], record: str, *, judges_language: bool = True) -> str:
+def why_unlike_sources(text: str, sources: set[str], record: str, *, has_guidance: bool = False) -> str:
     """Return why `text` cannot stand for `record` and the summary before it, '' if it can.
 
-    `sources` are the telling words of both.
+    `sources` are the telling words of both. `has_guidance`: a user asked for something of the text, which may be
+    another language, a single word or the numbers alone.
     """
     if is_loop(text):
         return IN_A_LOOP
-    if judges_language and is_other_language(text, record):
+    if not has_guidance and is_other_language(text, record):
         return OTHER_LANGUAGE
+    if is_orders_only(text, sources):
+        return ONLY_ORDERS
     words = telling_words(_TAG.sub(" ", text))
     shared = len(words & sources)
     if not shared:
         return NOTHING_SHARED if words else TOO_LITTLE
-    if len(words) < min(len(sources) // WORDS_PER_WORD, MOST_NEEDED):
+    if not has_guidance and len(words) < min(len(sources) // WORDS_PER_WORD, MOST_NEEDED):
         return TOO_LITTLE
     is_other = len(words) >= JUDGED_WORDS and 100 * shared < SHARED_PERCENT * len(words)
     return MOSTLY_OTHER if is_other else ""
@@ -124,6 +157,36 @@ def telling_words(text: str) -> set[str]:
         elif word not in _EMPTY and len(word) > 2 - (word.isdigit() or not word.isascii()):
             found.add(word.removesuffix("s")[:STEM_CHARACTERS])
     return found
+
+
+def is_orders_only(text: str, sources: set[str]) -> bool:
+    """Return whether each sentence orders the assistant to do something for good, in words that nobody said.
+
+    A list, a text with sections, and a sentence about what somebody wants report rules that a user gave.
+    """
+    if _STRUCTURED.search(text):
+        return False
+    sentences = [sentence for sentence in _SENTENCE_END.split(_TAG.sub(" ", text)) if _LETTERS.search(sentence)]
+    if not sentences or not all(map(_is_order, sentences)):
+        return False
+    words = telling_words(_LASTING.sub(" ", _TAG.sub(" ", text))) - _answering_words()
+    return len(words & sources) < REPORTED_SHARE * len(words)
+
+
+@cache
+def _answering_words() -> frozenset[str]:
+    """Return the telling words of any rule for answers."""
+    return frozenset(
+        telling_words(
+            "answer answers reply replies respond response responses write say tell speak use keep mention avoid"
+            " antworten antwort schreiben responder respuesta escribir répondre réponse écrire"
+        )
+    )
+
+
+def _is_order(sentence: str) -> bool:
+    is_lasting = _ORDER.match(sentence) and _LASTING.search(sentence)
+    return bool(is_lasting) and not REPORTED.search(_CLAUSE.sub("", sentence))
 
 
 @cache
