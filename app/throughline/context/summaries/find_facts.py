@@ -11,14 +11,14 @@ from itertools import islice
 
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.keep_lines import (
-    QUOTE_CHARACTERS,
-    SCANNED_CHARACTERS,
     KeepLine,
     later_statements,
     read_keep_lines,
     taken_facts,
 )
 from throughline.context.summaries.readable_text import (
+    QUOTE_CHARACTERS,
+    SCANNED_CHARACTERS,
     one_line,
     one_of,
     own_sentences,

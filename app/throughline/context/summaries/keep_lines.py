@@ -19,7 +19,13 @@ from throughline.context.summaries.change_words import (
     words_in_order,
 )
 from throughline.context.summaries.fact_subjects import subject_key, words_of
-from throughline.context.summaries.readable_text import one_line, own_sentences, without_quotations
+from throughline.context.summaries.readable_text import (
+    QUOTE_CHARACTERS,
+    SCANNED_CHARACTERS,
+    one_line,
+    own_sentences,
+    without_quotations,
+)
 from throughline.context.summaries.restatements import could_replace
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
@@ -35,8 +41,8 @@ KEEP_TOKENS = 1000
 MOST_LINES = 60
 """Most lines of one answer that are read."""
 
-QUOTE_CHARACTERS, SUBJECT_CHARACTERS = 300, 60
-"""Longest quote that counts as a fact, and longest subject, beyond which it is cut."""
+SUBJECT_CHARACTERS = 60
+"""Longest subject, beyond which it is cut."""
 
 KEEP_TASK = """\
 After the summary write this, one line for each thing that must not be lost word for word:
@@ -175,9 +181,6 @@ def _cuts_word(said: str, start: int, stop: int) -> bool:
         or bool(_NUMBER_BEHIND.match(said[stop - 1 : stop + 2]))
     )
 
-
-SCANNED_CHARACTERS = 4_000
-"""Number of characters of a message that are read; longer ones are pastes."""
 
 MOST_STATEMENTS = 20
 """Most facts that one message changes."""

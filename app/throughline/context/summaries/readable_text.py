@@ -90,6 +90,12 @@ def _goes_on(text: str, start: int, end: re.Match[str]) -> bool:
     return end[0] == "." and bool(_ABBREVIATION.search(text[max(start, end.start() - 8) : end.start()]))
 
 
+QUOTE_CHARACTERS = 300
+"""Longest quote that counts as a fact."""
+
+SCANNED_CHARACTERS = 4_000
+"""Characters of a message that are searched for statements; longer ones are pastes."""
+
 SCANNED_HEAD, SCANNED_TAIL = 12_000, 4_000
 """Characters read from the start and from the end of a text; a longer text is a paste or a dump."""
 

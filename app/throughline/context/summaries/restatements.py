@@ -24,6 +24,7 @@ from throughline.context.summaries.change_words import (
 )
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
 from throughline.context.summaries.readable_text import words_in
+from throughline.context.summaries.statements import NUMBER_WORDS
 
 MOST_WORDS = 40
 """Most words of a sentence that is compared; a longer one states several things."""
@@ -84,9 +85,6 @@ _MANY = words_in("""
 """)
 """Things of which one has several: "my friend is Ben" does not replace "my friend is Anna"."""
 
-_NUMBERS = words_in(
-    "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand"
-)
 _TIMES = words_in("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays
     sundays january february march april may june july august september october november december
@@ -339,7 +337,7 @@ def _is_time(run: Sequence[_Word]) -> bool:
 def _kind_of(word: str) -> str:
     if not _has_digit(word):
         return "name"
-    return "code" if any(map(str.isalpha, word)) and word.casefold() not in _NUMBERS else "number"
+    return "code" if any(map(str.isalpha, word)) and word.casefold() not in NUMBER_WORDS else "number"
 
 
 def _is_value(word: str) -> bool:
@@ -348,4 +346,4 @@ def _is_value(word: str) -> bool:
 
 
 def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word)) or word.casefold() in _NUMBERS
+    return any(map(str.isdigit, word)) or word.casefold() in NUMBER_WORDS

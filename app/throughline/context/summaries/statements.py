@@ -13,8 +13,14 @@ from itertools import islice
 from throughline.context.questions import FILLER_WORDS, begins_asking
 from throughline.context.summaries.change_words import changes
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, SCANNED_CHARACTERS
-from throughline.context.summaries.readable_text import one_of, own_sentences, told_sentences, words_in
+from throughline.context.summaries.readable_text import (
+    QUOTE_CHARACTERS,
+    SCANNED_CHARACTERS,
+    one_of,
+    own_sentences,
+    told_sentences,
+    words_in,
+)
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -25,8 +31,9 @@ MOST_OF_MESSAGE, MOST_PASTED = 20, 8
 """Most statements kept from one message, and of these from text pasted into it."""
 
 NUMBER_WORDS = words_in("""
-    two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty eighty ninety hundred
-    thousand million half quarter dozen percent first second third fourth fifth
+    two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+    nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million half quarter dozen percent
+    first second third fourth fifth sixth seventh eighth ninth tenth
     zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig hundert tausend prozent halb erste zweite dritte
     dos tres cuatro cinco seis siete ocho nueve diez doce veinte cien mil primer primera segundo tercero
     deux trois quatre cinq sept huit neuf dix douze vingt cent mille premier deuxième troisième
