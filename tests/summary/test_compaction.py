@@ -181,7 +181,7 @@ async def test_the_report_of_a_turn_equals_the_report_asked_for_afterwards(stage
     assert run.context["messages_since_summary"] == asked.messages_since_summary == 8
 
 
-async def test_where_a_summariser_is_away_an_extract_stands_for_what_the_prompt_would_leave_out(
+async def test_where_a_summariser_is_away_an_extract_stands_for_its_messages(
     database: Database,
 ) -> None:
     stage = await open_stage(
