@@ -64,13 +64,29 @@ _KINDS = {
         by november, by december, frist, bis zum, bis ende, bis montag, bis freitag, plazo, antes de*, échéance,
         avant le, 截止, 期限""",
 }
-_PEOPLE = one_of("""sister, brother, wife, husband, partner, mother, father, mum, mom, dad, daughter, son, cousin,
+_RELATIONS = """sister, brother, wife, husband, partner, mother, father, mum, mom, dad, daughter, son, cousin,
     friend, boss, manager, colleague, neighbour, neighbor, doctor, lawyer, landlord, teacher, dog, cat, customer,
     client, provider, competitor, cto, ceo, cfo, lead, schwester, bruder, frau, mann, mutter, vater, tochter, sohn,
     freund, freundin, chef, chefin, kollege, kollegin, ärztin, arzt, hund, katze, kunde, kundin, hermana, hermano,
     esposa, marido, madre, padre, hija, hijo, amiga, amigo, jefe, jefa, médico, perro, gato, cliente, sœur, frère,
-    femme, mari, mère, père, fille, fils, ami, amie, médecin, chien, chat, 姐姐, 妹妹, 哥哥, 弟弟, 妻子, 丈夫, 医生""")
-"""Words for people and animals: with a name beside them the sentence is about a person."""
+    femme, mari, mère, père, fille, fils, ami, amie, médecin, chien, chat, 姐姐, 妹妹, 哥哥, 弟弟, 妻子, 丈夫, 医生"""
+_PEOPLE = one_of(_RELATIONS)
+"""Words for people and animals: with a name beside them, or as somebody's own, the sentence is about a person."""
+
+_OWN_PEOPLE = re.compile(
+    r"\b(?:my|our|mein\w*|unser\w*|mis?|nuestr[oa]s?|mon|ma|mes|nos) (?:\w+ )?(?:" + _PEOPLE.pattern + ")"
+)
+_STATES = re.compile(
+    r"\b(?:is|are|has|works?|lives?|studies|plays|was born|ist|sind|hat|arbeitet|wohnt|es|tiene|trabaja|vive|est"
+    r"|travaille)\b"
+)
+_SELF = one_of("""i am a, i'm a, i am an, i'm an, i work, i teach, i study, i sing in, i play in, i play the, i live,
+    we live, i grew up, i was born, i have a, i have an, i have two, we have a, we have two, my car is, i own,
+    i don't eat, i don't drink, i don't smoke, i don't drive, i do not eat, i do not drink, i never eat,
+    i never drink, i can't swim, i can't drive, i speak, ich bin, ich arbeite, ich wohne, wir haben, ich esse kein*,
+    ich trinke kein*, soy, trabajo, vivo en, tengo un, tengo una, no como, no bebo, je suis, je travaille, j'habite,
+    j'ai un, j'ai une""")
+"""Beginnings of what people say of themselves, without a name or a number."""
 
 _PATTERNS = {kind: one_of(words) for kind, words in _KINDS.items()}
 _TELLING = one_of("""named, name, called, heißt, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
@@ -100,6 +116,15 @@ _QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
 LEAST_WORDS = 3
 """Fewest words of a statement, numbers included."""
 
+_ORDER = re.compile(
+    r"(?:please |ok,? |now |and |bitte ){0,3}(?:translate|explain|sort|summari[sz]e|write|rewrite|show|give|add|fix"
+    r"|create|make (?:it|that|this)|convert|compare|draft|check|run|continue|describe|generate|wait|let me know|help"
+    r"|try|put|send|print|list|find|look|shorten|format|review|i have a question|same in|only the|übersetze?|erkläre?"
+    r"|schreibe?|zeige?|(?:do|did|does|is|are|can|could|would|will|have|has|should|shall|may) (?:i|you|we|they|it))\b",
+    re.IGNORECASE,
+)
+"""Beginning of a request that is done once, or of a question without a question word."""
+
 _CLAUSE_END = re.compile(r"[,;–—]\s+|\s-\s|\.\s+")
 _CODE = re.compile(r"[{}]|;\Z|\w\(\)|^[\w.]+ [-+*]?= |^(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE) ")
 
@@ -122,7 +147,8 @@ def is_filler(sentence: str) -> bool:
 def kind_of(sentence: str) -> FactKind | None:
     """Return the kind of a statement by its words; None if these say nothing of it."""
     plain = _plain(sentence)
-    if _PEOPLE.search(plain) and _NAME.search(sentence):
+    is_named = bool(_NAME.search(sentence)) and _PEOPLE.search(plain) is not None
+    if is_named or (_OWN_PEOPLE.search(plain) and _STATES.search(plain)):
         return FactKind.PERSON
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(plain)), None)
 
@@ -155,6 +181,7 @@ def _importance(sentence: str) -> int:
         2 * bool(_NAME.search(sentence)),
         bool(_FULL_NAME.search(sentence)),
         bool(_OWN.search(sentence)),
+        bool(_SELF.search(plain)),
         changes(sentence),
         -2 * bool(_PASSING.search(plain)),
         -3 * is_filler(sentence),
@@ -216,7 +243,8 @@ def statement_in(sentence: str) -> str:
 
 def is_asking(sentence: str) -> bool:
     """Return whether a sentence asks for something, or only announces what follows."""
-    return is_question(sentence) or begins_asking(sentence) or sentence.endswith((":", "："))
+    is_request = begins_asking(sentence) or _ORDER.match(sentence) is not None
+    return is_request or is_question(sentence) or sentence.endswith((":", "："))
 
 
 def is_statement(sentence: str) -> bool:
