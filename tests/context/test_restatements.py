@@ -36,6 +36,7 @@ RESTATED = [(pair["before"], pair["after"]) for pair in CANARIES["restated"]]
         ("The deadline is Friday.", "The deadline is not Friday, it is Monday."),
         ("The meeting is on Monday at 10.", "The meeting moved from Monday to Tuesday at 11."),
         ("My budget is 500 euros.", "My budget is not 500 euros."),
+        ("I prefer tea.", "Actually, I prefer coffee."),
     ],
 )
 def test_another_value_of_the_same_thing_replaces_the_first(before: str, after: str) -> None:
@@ -68,6 +69,7 @@ def test_no_other_two_statements_replace_each_other() -> None:
         ("My budget is 500 euros.", "My budget is not 900 euros."),
         ("The deadline is Friday.", "The deadline is not Monday."),
         ("My manager is Anna.", "My manager is not Ben."),
+        ("Ben changed the door.", "Ben changed the lock."),
         ("The meeting is on Monday.", "The meeting is with Anna."),
         ("The meeting is on Monday.", "The meeting is in Berlin."),
         ("My sister is Anna.", "My sister is 30."),

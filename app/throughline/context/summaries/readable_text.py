@@ -189,6 +189,7 @@ ERROR_LEVEL_WITHIN = 200
 _DIGITS, _LETTERS = re.compile(r"\d+"), re.compile(r"[^\W\d_]+")
 _LEVEL = re.compile(r"[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
 _ERROR_LEVEL = re.compile(r"(?<![\w\"'.=])(?:ERROR|FATAL|CRITICAL|PANIC)\b|\[(?:error|crit|alert|emerg|fatal)\]")
+_ANY_LEVEL = re.compile(_ERROR_LEVEL.pattern + r"|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING)\b")
 _ERROR_LINE = re.compile(rf"^(?=.{{0,{ERROR_LEVEL_WITHIN}}}?(?:{_ERROR_LEVEL.pattern})).{{1,1000}}$", re.MULTILINE)
 _TIMED = re.compile(r".{0,60}\d\d?:\d\d|[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
 _DIFF_HEADER = re.compile(
@@ -278,12 +279,12 @@ def _sentences(text: str) -> list[str]:
 def log_lines(lines: Sequence[str]) -> list[bool]:
     """Return of each line whether it is one of a log.
 
-    It is a dated error, or one of LOG_LINES or more with the same kind of beginning.
+    It has a time and a level, or is one of LOG_LINES or more with the same kind of beginning.
     """
     looks = [_look(line) for line in lines]
     counts = Counter(looks)
     return [
-        bool(look) and (counts[look] >= LOG_LINES or bool(_ERROR_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)))
+        bool(look) and (counts[look] >= LOG_LINES or bool(_ANY_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)))
         for line, look in zip(lines, looks, strict=True)
     ]
 

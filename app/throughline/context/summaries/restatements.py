@@ -59,12 +59,6 @@ _ASIDE = words_in("since after before until seit nach vor bis desde después ant
 _COPULAS = words_in("is are be ist sind lautet es son est sont 是")
 _PAST = words_in("was were war waren era fue était")
 _NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
-_WEAK = words_in("""
-    now new off wait up down plan plans jetzt nun neue neuer ahora ya nueva nuevo maintenant nouvelle nouveau ora agora
-    теперь
-""")
-"""Words of change that also begin something else: "we need eggs now"."""
-
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
     change 改 到 现 在 了 的 anymore update updated correction corrected switched switch raise raise lowered
     lower extended shortened increased increase decreased reduced cut went up down grew fell longer plan plans
@@ -72,7 +66,9 @@ _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
     erhöht gesenkt verlängert gewechselt aktualisiert
     subido bajado actualizado actualización changé passé mis
 """)
-_SURE = _CHANGING - _WEAK
+_CORRECTING = words_in("actually instead correction rather stattdessen korrektur doch mejor sino plutôt finalement")
+"""Words behind which also a plain word replaces another: "actually, I prefer coffee"."""
+
 _OWNED = words_in("""
     the my our your his her their its der die das mein meine unser unsere dein deine el la mi nuestro nuestra tu
     le la mon ma notre votre
@@ -135,8 +131,8 @@ class _Value:
 class _Sentence:
     """The words of a sentence that are no values, its values, and its form.
 
-    `is_definite`: it begins like "the X". It says that something changed: perhaps (`is_any`), surely (`is_sure`), or
-    that a value ended (`is_ending`).
+    `is_definite`: it begins like "the X". It says that something changed (`is_any`), that the speaker corrects
+    themselves (`is_correcting`), or that a value ended (`is_ending`).
     """
 
     first: str
@@ -144,7 +140,7 @@ class _Sentence:
     values: tuple[_Value, ...]
     is_definite: bool
     is_any: bool
-    is_sure: bool
+    is_correcting: bool
     is_ending: bool
 
     @property
@@ -182,7 +178,7 @@ def restates(before: str, after: str) -> bool:
 
 def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
     """Return whether one value takes the place of another: the sentence says so, or both are "the X is Y"."""
-    if old.words == new.words or (other.is_any and new.kind != "word"):
+    if old.words == new.words or other.is_correcting or (other.is_any and new.kind != "word"):
         return old.words != new.words
     is_form = old.is_after_copula and new.is_after_copula and old.place == new.place and one.first == other.first
     if not is_form or other.is_any:
@@ -267,7 +263,7 @@ def _read(sentence: str) -> _Sentence:
         values=values,
         is_definite=bool(every) and every[0].casefold() in _OWNED,
         is_any=is_any,
-        is_sure=not _SURE.isdisjoint(plain),
+        is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
     )
 
@@ -311,8 +307,8 @@ def _divided(read: Sequence[_Word]) -> tuple[frozenset[str], tuple[_Value, ...]]
             runs.append([word])
     values = tuple(_value_of(run) for run in runs if run)
     last = read[-1] if read else None
-    if last and not values and last.is_after_copula and words.count(last.plain) == 1 and len(words) > 1:
-        values = (_Value((last.plain,), "word", last.place, is_left=last.is_left, is_after_copula=True),)
+    if last and not values and words.count(last.plain) == 1 and len(words) > 1:
+        values = (_value_of([last]),)
         words.remove(last.plain)
     return frozenset(words), values
 
@@ -336,7 +332,7 @@ def _is_time(run: Sequence[_Word]) -> bool:
 
 def _kind_of(word: str) -> str:
     if not _has_digit(word):
-        return "name"
+        return "name" if _is_value(word) else "word"
     return "code" if any(map(str.isalpha, word)) and word.casefold() not in NUMBER_WORDS else "number"
 
 
