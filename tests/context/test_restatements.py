@@ -9,7 +9,7 @@ from context.strategies import Said, by_length, stored
 from fakes.growth import grows_linearly
 from throughline.context.summaries.find_facts import facts_of, found_facts, without_kept
 from throughline.context.summaries.kept_facts import merge_kept_facts
-from throughline.context.summaries.restatements import differ_in_subject, restates
+from throughline.context.summaries.restatements import restates
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -104,6 +104,63 @@ def test_further_statements_about_a_thing_replace_nothing(one: str, other: str) 
         assert [fact.text for fact in kept if fact.replaced_by] == []
 
 
+def merged(*said: str) -> list[tuple[str, int]]:
+    """Return what is kept of a user's messages, each summarised by itself, with what replaced it."""
+    facts: tuple[KeptFact, ...] = ()
+    for position, text in enumerate(said, start=1):
+        messages = stored([Said(Role.USER, text)], by_length, first=position)
+        facts = merge_kept_facts(facts, facts_of(messages, (), facts))
+    return [(fact.text, fact.replaced_by) for fact in facts]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("I'm allergic to Penicillin.", "My son is not allergic to Penicillin."),
+        ("I live in Berlin.", "My brother does not live in Berlin."),
+        ("The meeting with Dr. Hall is on Monday.", "Don't forget the meeting with Dr. Hall on Monday."),
+        ("I'm allergic to peanuts.", "My son is no longer allergic to peanuts."),
+        ("I take Ramipril.", "My father does not take Ramipril."),
+        ("I like Italian food.", "My wife does not like Italian food."),
+        ("We use Redis.", "The old team does not use Redis."),
+        ("My rent is 900 euros.", "My rent should not be above 900 euros."),
+        ("I work at Siemens.", "I used to work at Bosch, not at Siemens."),
+        ("I cancelled the flight to Rome.", "I cancelled the flight to Oslo."),
+        ("We do not use Kafka anymore.", "We do not use Redis anymore."),
+        ("The order 4711 is cancelled.", "The order 4712 is cancelled."),
+        ("We have a new customer called Acme.", "We have a new customer called Globex."),
+        ("I have a new colleague, Petra.", "I have a new colleague, Olaf."),
+        ("Ticket 101 is now closed.", "Ticket 102 is now closed."),
+        ("Room 12 is for Anna.", "Room 14 is for Anna now."),
+        ("I do not eat pork on Fridays.", "I do not eat pork on Mondays."),
+        ("I moved the meeting with Anna to Monday.", "I moved the meeting with Ben to Monday."),
+        ("Build 512 went red.", "Build 514 went red."),
+        ("We fly to Rome on 3 May.", "We fly back on 10 May now."),
+        ("The budget is 5000 euros.", "If the budget is 7000 euros, we could add a pool now."),
+        ("On Monday I went up 3 floors.", "On Friday I went up 3 floors."),
+    ],
+)
+def test_a_denial_or_a_change_of_something_else_ends_nothing(one: str, other: str) -> None:
+    assert [text for text, replaced_by in merged(one, other) if replaced_by] == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The wedding is on 12 June.", "The wedding is cancelled."),
+        ("I am vegetarian.", "I am no longer vegetarian."),
+        ("I'm vegan.", "I'm not vegan anymore."),
+        ("I work at Siemens.", "I left Siemens and work at Bosch now."),
+        ("My favourite colour is green.", "My favourite colour is blue."),
+        ("My email is a@x.de.", "My email is b@x.de."),
+        ("The deadline has moved to Friday.", "The deadline has moved to Monday."),
+        ("My budget is 500 euros now.", "My budget is 700 euros now."),
+    ],
+)
+def test_what_is_taken_back_or_given_another_value_is_replaced(one: str, other: str) -> None:
+    assert (one, 2) in merged(one, other)
+
+
 @pytest.mark.parametrize(
     ("subject", "before", "after"),
     [
@@ -156,6 +213,9 @@ def test_of_a_thing_of_all_the_last_statement_of_anybody_holds() -> None:
         "The code of door {0} is {0}. The rent of flat {0} is {0} in Rome.",
         "My budget is {0} euros now.",
         "We no longer use Tool{0}, we use Box{0} for the queue.",
+        "Anna met Ben in Rome with code {0} again and again.",
+        "Locker {0} belongs to Anna.",
+        "Ticket {0} is now closed.",
         "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 {0}.",
     ],
 )
@@ -164,11 +224,6 @@ def test_facts_are_merged_in_proportion_to_their_number(form: str) -> None:
         return found_facts(stored([Said(Role.USER, form.format(at)) for at in range(number)], by_length))
 
     assert grows_linearly(lambda found: merge_kept_facts((), found), facts, 200)
-
-
-def test_two_things_that_are_alike_differ_by_a_word_that_is_no_value() -> None:
-    assert differ_in_subject("The staging database uses port 5432.", "The production database now uses port 5433.")
-    assert not differ_in_subject("The database uses port 5432.", "The database now uses port 5433.")
 
 
 def test_a_text_loses_the_lines_that_stand_among_the_facts_and_headings_of_nothing() -> None:

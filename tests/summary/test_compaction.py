@@ -120,6 +120,19 @@ async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Data
     assert (await stage.reload()).summary_failure.startswith("The time for it, 0.05 seconds, was up.")
 
 
+async def test_a_time_limit_that_is_up_before_a_summary_begins_fails_no_turn(database: Database) -> None:
+    agent = with_context(window=2048, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=0.0001))
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=2048))
+    stage.model.by_request = answers
+    await talk(stage, 4)
+    await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+
+    stage.model.by_request = lambda request: Say("noted " * 40) if request.tools else Hang()
+    runs = [await stage.turn(f"number {number} " + "word " * 60) for number in range(12)]
+
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+
+
 async def test_a_refused_prompt_teaches_the_window_and_a_smaller_one_is_sent_once(stage: Stage) -> None:
     await talk(stage, 10, words=100)
     overflow = ContextOverflow("too long", window_tokens=1500, prompt_tokens=2400)

@@ -55,7 +55,7 @@ MOVED_ON = re.compile(
 """Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
 
 _NOT_ENDED = re.compile(
-    r"\b(?:not|n['’]t|never|nicht|no|pas) (?:been |yet |wurde )?"
+    r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |yet |wurde )?"
     r"(?:cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
     r"|abgesagt|verschoben|cancelad[oa]|annulée?)\b",
     re.IGNORECASE,
@@ -69,6 +69,11 @@ def changes(sentence: str) -> bool:
     """Return whether a sentence has a word with which people withdraw or change a statement."""
     words = words_in_order(MOVED_ON.sub(" ", sentence))
     return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
+
+
+def is_cancelling(sentence: str) -> bool:
+    """Return whether a sentence says that something does not take place any more: "the trip is cancelled"."""
+    return not (ENDING_WORDS - FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_endings(sentence)))
 
 
 @lru_cache(MOST_KNOWN)

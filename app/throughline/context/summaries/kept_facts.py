@@ -22,12 +22,11 @@ from throughline.context.summaries.keep_lines import (
 from throughline.context.summaries.restatements import (
     Key,
     could_replace,
-    differ_in_subject,
-    ends_value,
     keys_of,
+    replaced_keys,
     restates,
 )
-from throughline.context.summaries.statements import speaks_of_itself, worth
+from throughline.context.summaries.statements import is_about_speaker, worth
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -86,7 +85,7 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
     """
     known: defaultdict[str, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: fact.position):
-        same = known[fact.text.casefold()]
+        same = known[fact.text.casefold().replace("’", "'").rstrip(" .!…")]
         at = next((at for at, before in enumerate(same) if not _differ_in_subject(before, fact)), None)
         if at is None:
             same.append(fact)
@@ -115,7 +114,7 @@ def _are_of_two_people(one: KeptFact, other: KeptFact) -> bool:
     """Return whether two people speak, at least one of them of themselves."""
     if not (one.author and other.author) or one.author == other.author:
         return False
-    return speaks_of_itself(one.text) or speaks_of_itself(other.text)
+    return is_about_speaker(one.text) or is_about_speaker(other.text)
 
 
 def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
@@ -202,9 +201,9 @@ class _Current:
     def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> Iterator[int]:
         """Yield the earlier facts that a person's statement concerns, whatever their subjects are called.
 
-        Without a subject and a word of change, only facts with a subject are concerned.
+        One of the two must have a subject: other statements are compared by their values.
         """
-        index = self.by_word if key or changes(fact.text) else self.with_subject
+        index = self.by_word if key else self.with_subject
         for at in {at for word in words for at in index[word]}:
             if self.facts[at].position >= fact.position or are_siblings(key, self.subjects[at]):
                 continue
@@ -214,10 +213,7 @@ class _Current:
 
     def _restated(self, fact: KeptFact) -> Iterator[int]:
         """Yield the earlier facts to whose statement a person gives another value, or whose value they end."""
-        found = {at for key in keys_of(fact.text) for at in self.by_key[key]}
-        if ends_value(fact.text):
-            found |= {at for word in words_of(fact.text) for at in self.by_word[word]}
-        for at in found:
+        for at in {at for key in replaced_keys(fact.text) for at in self.by_key[key]}:
             if self.facts[at].position < fact.position and restates(self.facts[at].text, fact.text):
                 yield at
 
@@ -231,15 +227,15 @@ class _Current:
     def _is_restated(self, at: int, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> bool:
         """Return whether a statement has an earlier fact's subject, or changes most of its text.
 
-        If both have subjects, these must share a word. Without any subject the texts decide.
+        If both have subjects, these must share a word. One of the two must have a subject.
         """
         subject, text, before = self.subjects[at], self.words[at], self.facts[at].text
-        if (key and subject and not key & subject) or not (changes(fact.text) or key & subject):
+        if not (key or subject) or (key and subject and not key & subject):
             return False
-        if not (key or subject) and differ_in_subject(before, fact.text):
+        if not (changes(fact.text) or key & subject):
             return False
         named, least = subject or key, max(LEAST_SHARED, RESTATED * len(text))
-        if named and not (key and subject) and named <= words and (named <= text or subject):
+        if not (key and subject) and named <= words and (named <= text or subject):
             return not has_chance_numbers_only(before, fact.text)
         shared = text & words
         return len(shared) >= least and len(shared - chance_numbers(before, fact.text)) >= least

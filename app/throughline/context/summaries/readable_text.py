@@ -183,14 +183,14 @@ _PROGRAM = re.compile(
 )
 """Signs of code, a prompt, a stack's place, a diff or a setting in a line."""
 
-ERROR_LEVEL_WITHIN = 200
+LEVEL_WITHIN = 200
 """Characters of a log's line within which its level stands."""
 
 _DIGITS, _LETTERS = re.compile(r"\d+"), re.compile(r"[^\W\d_]+")
 _LEVEL = re.compile(r"[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
 _ERROR_LEVEL = re.compile(r"(?<![\w\"'.=])(?:ERROR|FATAL|CRITICAL|PANIC)\b|\[(?:error|crit|alert|emerg|fatal)\]")
 _ANY_LEVEL = re.compile(_ERROR_LEVEL.pattern + r"|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING)\b")
-_ERROR_LINE = re.compile(rf"^(?=.{{0,{ERROR_LEVEL_WITHIN}}}?(?:{_ERROR_LEVEL.pattern})).{{1,1000}}$", re.MULTILINE)
+_ERROR_LINE = re.compile(rf"^(?=.{{0,{LEVEL_WITHIN}}}?(?:{_ERROR_LEVEL.pattern})).{{1,1000}}$", re.MULTILINE)
 _TIMED = re.compile(r".{0,60}\d\d?:\d\d|[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
 _DIFF_HEADER = re.compile(
     r"^(?:index [0-9a-f]{7,40}\.\.[0-9a-f]{7,40}.{0,20}|diff --git .{1,400}|--- (?:a/.{1,300}|/dev/null))$"
@@ -215,13 +215,18 @@ _ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){
 It counts if three lines or more follow, which are no list and are not blanked out already.
 """
 
+_MAIL_FIELD = r"(?:From|Sent|To|Date|Subject|Cc|Von|Gesendet|An|Datum|Betreff|De|Envoyé|À|Objet|Enviado|Para|Asunto)"
 _FORWARDED = re.compile(
-    r"^(?:-{3,} ?(?:Forwarded|Original) [Mm]essage|Begin forwarded message:"
-    r"|On .{5,80} wrote:|Am .{5,80} schrieb .{1,80}:)"
+    r"^(?:-{3,} ?(?:Forwarded|Original) [Mm]essage|Begin forwarded message:|(?:On|El|Le|Am) [^\n]{5,120}\n?[^\n]{0,80}"
+    r"(?:wrote|escribió|a écrit ?|schrieb [^\n]{1,80}):[ \t]*$"
+    rf"|{_MAIL_FIELD}: [^\n]*\n{_MAIL_FIELD}: "
+    r"|[A-Z][\w.'’-]{1,30}(?: [A-Z][\w.'’-]{1,30})? {1,3}\d{1,2}:\d\d(?: ?[AP]M)?$"
+    r"|(?:[Pp]lease )?(?:[Tt]ranslate|[Pp]roofread|[Ss]ummari[sz]e|[Rr]ewrite|[Cc]orrect|[Ii]mprove|[Rr]ate|[Rr]eview)"
+    r" (?:this|that|the following|it)\b[^\n:.]{0,60}[:.])"
     r"[\s\S]*",
     re.MULTILINE,
 )
-"""The rest of a message after the head of a forwarded or an answered mail."""
+"""The rest of a message from a forwarded or answered mail or a copied chat on, and what is to be worked on."""
 
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
@@ -284,7 +289,8 @@ def log_lines(lines: Sequence[str]) -> list[bool]:
     looks = [_look(line) for line in lines]
     counts = Counter(looks)
     return [
-        bool(look) and (counts[look] >= LOG_LINES or bool(_ANY_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)))
+        bool(look)
+        and (counts[look] >= LOG_LINES or (look != "level" and bool(_ANY_LEVEL.search(line, 0, LEVEL_WITHIN))))
         for line, look in zip(lines, looks, strict=True)
     ]
 
@@ -298,7 +304,7 @@ def without_noise(text: str) -> str:
     logged = [is_log and bool(_TIMED.match(line)) for line, is_log in zip(lines, log_lines(lines), strict=True)]
     errors: dict[str, list[int]] = defaultdict(list)
     for at, (line, is_log) in enumerate(zip(lines, logged, strict=True)):
-        if is_log and (level := _ERROR_LEVEL.search(line, 0, ERROR_LEVEL_WITHIN)):
+        if is_log and (level := _ERROR_LEVEL.search(line, 0, LEVEL_WITHIN)):
             errors[level[0].strip("[]").casefold()].append(at)
     kept = {at for found in errors.values() for at in (found[0], found[-1])}
     return "\n".join(

@@ -37,7 +37,7 @@ _FUNCTION = words_in("""
     called named and or as than then so just also there here will would shall should can could has have had do does did
     am be been again today please sorry wait ok okay well yes
     ein eine einen einem einer der die das den dem des ich wir du er sie es mein meine meinen unser unsere unseren dein
-    heißt und oder als wird werden hat haben heute bitte
+    heisst und oder als wird werden hat haben heute bitte
     un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de y o como ha han hoy
     une le les je nous mon ma mes notre nos ton votre son du des et ou a ont
 """)
@@ -57,12 +57,11 @@ _ASIDE = words_in("since after before until seit nach vor bis desde después ant
 """Words before a time that does not belong to the statement: "since Monday"."""
 
 _COPULAS = words_in("is are be ist sind lautet es son est sont 是")
-_PAST = words_in("was were war waren era fue était")
 _NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
     change 改 到 现 在 了 的 anymore update updated correction corrected switched switch raise raise lowered
     lower extended shortened increased increase decreased reduced cut went up down grew fell longer plan plans
-    raised pushed renamed replaced rescheduled
+    raised pushed renamed replaced rescheduled left
     erhöht gesenkt verlängert gewechselt aktualisiert
     subido bajado actualizado actualización changé passé mis
 """)
@@ -80,6 +79,18 @@ _MANY = words_in("""
     chien chat allergie
 """)
 """Things of which one has several: "my friend is Ben" does not replace "my friend is Anna"."""
+
+_ATTRIBUTES = words_in("""
+    favourite favorite colour color size name status language farbe grösse status sprache favorito favorita tamaño
+    idioma couleur taille langue
+""")
+"""Things that have one plain word as their value: "the colour is blue"."""
+
+_TOWARDS = words_in("to auf zu nach a à")
+"""Prepositions before what something changed to."""
+
+_CONDITIONS = words_in("if unless whether wenn falls ob si sauf")
+"""First words of sentences that state nothing."""
 
 _TIMES = words_in("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays
@@ -100,8 +111,10 @@ _ENDED = re.compile(
 )
 """Stands before a value that no longer holds: "we no longer use Redis, we use RabbitMQ"."""
 
-_LEFT = words_in("from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
+_LEFT = words_in("left from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
 """Words before a value that is left or denied: "from Friday to Monday", "not 900 euros"."""
+
+_NOT_FORGOTTEN = re.compile(r"\b(?:don['’]t|do not|never) forget\b|\bvergiss nicht\b|\bno olvides\b", re.IGNORECASE)
 
 _REACH = 3
 """Words that may stand between such a word and the value: "not on the Friday"."""
@@ -109,8 +122,11 @@ _REACH = 3
 _POSTPONED = ENDING_WORDS | words_in(
     "postponed moved changed verschoben verlegt geändert aplazado cambió reporté changé"
 )
-Key: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, ...]], str]
-"""What two sentences have in common that differ in one value: the words, the other values, and that value's kind."""
+Key: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, ...]], str, bool]
+"""What two sentences have in common that differ in one value: the words, the other values, and that value's kind.
+
+The last part is whether the earlier sentence tells a change itself: "ticket 101 is now closed".
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,7 @@ class _Value:
     """Adjacent words that make a value, in lower case; `place` is the preposition before it, '' without one.
 
     `kind` is "time", "word", or which of numbers, names and codes it has. `is_left`: the sentence denies or leaves it.
+    Before a copula it says what the sentence is about: "ticket 101 is closed".
     """
 
     words: tuple[str, ...]
@@ -125,23 +142,27 @@ class _Value:
     place: str
     is_left: bool
     is_after_copula: bool
+    is_before_copula: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
     """The words of a sentence that are no values, its values, and its form.
 
-    `is_definite`: it begins like "the X". It says that something changed (`is_any`), that the speaker corrects
-    themselves (`is_correcting`), or that a value ended (`is_ending`).
+    `before_end` are the words before what denies or ends something. `is_definite`: it begins like "the X". It says that
+    something changed (`is_any`), that the speaker corrects
+    themselves (`is_correcting`), that a value ended (`is_ending`), or all of it (`is_cancelling`).
     """
 
     first: str
+    before_end: frozenset[str]
     words: frozenset[str]
     values: tuple[_Value, ...]
     is_definite: bool
     is_any: bool
     is_correcting: bool
     is_ending: bool
+    is_cancelling: bool
 
     @property
     def all_words(self) -> frozenset[str]:
@@ -152,19 +173,43 @@ class _Sentence:
         holding = [value for value in self.values if not value.is_left]
         for at, value in enumerate(holding):
             others = frozenset(other.words for other in (*holding[:at], *holding[at + 1 :]))
-            yield (self.words, others, value.kind), value
+            yield (self.words, others, value.kind, self.is_any and not value.is_after_copula), value
+
+    def replacing(self) -> Iterator[tuple[Key, _Value]]:
+        """Yield the keys of earlier statements that the sentence gives another value, with that value.
+
+        A change that is told as the earlier one was is another change, unless it says what it led to.
+        """
+        for (words, others, kind, _), value in self.keyed():
+            is_stated = value.is_after_copula and self.words.isdisjoint(_MANY)
+            if self.is_any or self.is_correcting or is_stated:
+                yield (words, others, kind, False), value
+                if value.place in _TOWARDS and not self.is_cancelling:
+                    yield (words, others, kind, True), value
 
 
 @lru_cache(MOST_KNOWN)
 def keys_of(sentence: str) -> frozenset[Key]:
-    """Return what a sentence must have in common with one that restates it; empty for one that is not compared."""
-    return frozenset(key for key, _ in _read(sentence).keyed())
-
-
-def ends_value(sentence: str) -> bool:
-    """Return whether a sentence may end an earlier one without stating another value."""
+    """Return the keys by which a sentence is found by later ones that may replace it; empty if it is not compared."""
     read = _read(sentence)
-    return read.is_ending or any(value.is_left for value in read.values)
+    if not read.all_words:
+        return frozenset()
+    ends = (_end_key(value.words) for value in read.values if not value.is_left)
+    return frozenset((*(key for key, _ in read.keyed()), *ends, _end_key((read.first,))))
+
+
+def replaced_keys(sentence: str) -> frozenset[Key]:
+    """Return the keys of the statements that a sentence may replace: those of its values, and of what it ends."""
+    read = _read(sentence)
+    left = [_end_key(value.words) for value in read.values if value.is_left]
+    if not left and (read.is_ending or read.is_cancelling):
+        left = [_end_key((read.first,))]
+    return frozenset((*(key for key, _ in read.replacing()), *left))
+
+
+def _end_key(words: tuple[str, ...]) -> Key:
+    """Return the key of a value, or a first word, that another sentence may deny or end."""
+    return frozenset(), frozenset((words,)), "end", False
 
 
 def restates(before: str, after: str) -> bool:
@@ -172,40 +217,46 @@ def restates(before: str, after: str) -> bool:
     one, other = _read(before), _read(after)
     if not one.all_words or not other.all_words:
         return False
-    pairs = ((old, new) for key, old in one.keyed() for same, new in other.keyed() if key == same)
+    pairs = ((old, new) for key, old in one.keyed() for same, new in other.replacing() if key == same)
     return any(_is_new(old, new, one, other) for old, new in pairs) or _is_ended(one, other)
 
 
 def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
     """Return whether one value takes the place of another: the sentence says so, or both are "the X is Y"."""
-    if old.words == new.words or other.is_correcting or (other.is_any and new.kind != "word"):
-        return old.words != new.words
+    if old.words == new.words or old.is_before_copula or new.is_before_copula:
+        return False
+    if other.is_correcting or (other.is_any and new.kind != "word"):
+        return True
     is_form = old.is_after_copula and new.is_after_copula and old.place == new.place and one.first == other.first
     if not is_form or other.is_any:
         return is_form
-    is_certain = new.kind != "word" and (one.is_definite or other.is_definite)
+    is_certain = (new.kind != "word" or not _ATTRIBUTES.isdisjoint(one.words)) and (
+        one.is_definite or other.is_definite
+    )
     return is_certain and _MANY.isdisjoint(one.words)
 
 
 def _is_ended(one: _Sentence, other: _Sentence) -> bool:
-    """Return whether the later sentence denies the value of the earlier one, or ends it and goes on."""
+    """Return whether the later sentence denies the value of the earlier one, ends it and goes on, or cancels all."""
     left = {value.words for value in other.values if value.is_left}
     denied = {value.words for value in one.values if not value.is_left}
-    if denied and one.words <= other.words and denied <= left:
+    if denied and one.words == other.words and denied <= left:
         return True
-    return other.is_ending and one.all_words < other.all_words
+    if other.is_cancelling and other.words and not other.values:
+        return other.words <= one.words and one.first == other.first
+    return other.is_ending and one.all_words <= other.all_words and other.before_end <= one.all_words
 
 
 def could_replace(before: str, after: str) -> bool:
     """Return whether `after` may be a later statement of what `before` states, by the kinds of their values.
 
-    It ends something, or both have a value of one kind which the other has not, and no further ones.
+    It ends something, or both have a value of one kind which the other has not, and one of them no further ones.
     """
     one, other = _read(before), _read(after)
     left = {value.words for value in other.values if value.is_left}
     takes_back = not left.isdisjoint(value.words for value in one.values)
     is_ending = other.is_ending or not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(after)))
-    if is_ending and (takes_back or not left):
+    if is_ending and (takes_back or not left) and other.before_end <= one.all_words:
         return True
     old, new = _values_beside(one, other), _values_beside(other, one)
     if not new:
@@ -221,17 +272,12 @@ def _values_beside(one: _Sentence, other: _Sentence) -> list[_Value]:
     return [value for value in one.values if not value.is_left and value.words not in known]
 
 
-def differ_in_subject(one: str, other: str) -> bool:
-    """Return whether two sentences are about different things: each has a word of its own that is no value."""
-    first, second = _read(one), _read(other)
-    return bool(first.words - second.all_words) and bool(second.words - first.all_words)
-
-
 @dataclass(frozen=True, slots=True)
 class _Word:
     """A word that is compared: as it is written, the preposition before it, and whether its value is left.
 
-    `is_joined`: at most a preposition and words of _JOINING stand between it and the word before it.
+    `is_joined`: at most a preposition and words of _JOINING stand between it and the word before it. `is_first`: it
+    begins the sentence, behind an article, and may have a capital letter for that.
     """
 
     written: str
@@ -240,6 +286,7 @@ class _Word:
     is_aside: bool
     is_after_copula: bool
     is_joined: bool
+    is_first: bool
 
     @property
     def plain(self) -> str:
@@ -248,31 +295,40 @@ class _Word:
 
 @lru_cache(MOST_KNOWN)
 def _read(sentence: str) -> _Sentence:
-    sentence = MOVED_ON.sub(" ", sentence)
+    sentence = _NOT_FORGOTTEN.sub(" ", MOVED_ON.sub(" ", sentence))
     every = _WORD.findall(sentence)
     plain = {word.casefold() for word in every}
-    is_any = not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS)
     read = list(_words_of(every))
     words, values = _divided(read)
     longest = max((len(value.words) for value in values), default=0)
-    if not words or len(read) > MOST_WORDS or len(values) > MOST_VALUES or longest > MOST_VALUE_WORDS:
+    is_large = len(read) > MOST_WORDS or len(values) > MOST_VALUES or longest > MOST_VALUE_WORDS
+    if not words or is_large or every[0].casefold() in _CONDITIONS:
         words, values = frozenset(), ()
     return _Sentence(
         first=read[0].plain if read else "",
+        before_end=_before_end(every, read),
         words=words,
         values=values,
         is_definite=bool(every) and every[0].casefold() in _OWNED,
-        is_any=is_any,
+        is_any=not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS),
         is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
+        is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_endings(sentence))),
     )
+
+
+def _before_end(every: Sequence[str], read: Sequence[_Word]) -> frozenset[str]:
+    """Return the compared words before the first word that denies or leaves something; empty without one."""
+    plain = [word.casefold() for word in every]
+    end = next((at for at, word in enumerate(plain) if word in _LEFT or word.endswith(("n't", "n’t"))), 0)
+    return frozenset(plain[:end]) & {word.plain for word in read}
 
 
 def _words_of(every: Sequence[str]) -> Iterator[_Word]:
     """Yield the words that are compared: no articles, pronouns and words of change."""
     place, left, is_aside, is_after_copula, is_joined = "", 0, False, False, False
-    for word in every:
-        plain = word.casefold()
+    for at, word in enumerate(every):
+        plain, begins = word.casefold(), {one.casefold() for one in every[:at]} <= _OWNED
         left = max(left - 1, 0)
         if plain in _LEFT or plain.endswith(("n't", "n’t")):
             left = _REACH
@@ -283,7 +339,7 @@ def _words_of(every: Sequence[str]) -> Iterator[_Word]:
         elif plain in _PLACING:
             place, left = plain, 0 if plain == "to" else left
         elif plain not in _FUNCTION and plain not in _CHANGING and plain not in _NEGATED and plain not in _LEFT:
-            yield _Word(word, place, bool(left), is_aside, is_after_copula, is_joined)
+            yield _Word(word, place, bool(left), is_aside, is_after_copula, is_joined, is_first=begins)
             left = _REACH if left and _is_value(word) else left
             place, is_aside, is_joined = "", is_aside and _is_value(word), True
             continue
@@ -295,8 +351,8 @@ def _divided(read: Sequence[_Word]) -> tuple[frozenset[str], tuple[_Value, ...]]
     """Return the words that are no values, and the values."""
     words: list[str] = []
     runs: list[list[_Word]] = []
-    for at, word in enumerate(read):
-        if not _is_value(word.written) or (at == 0 and not _has_digit(word.written) and word.plain not in _TIMES):
+    for word in read:
+        if not _is_value(word.written) or (word.is_first and not _has_digit(word.written) and word.plain not in _TIMES):
             words.append(word.plain)
             runs.append([])
         elif word.is_aside:
@@ -305,10 +361,11 @@ def _divided(read: Sequence[_Word]) -> tuple[frozenset[str], tuple[_Value, ...]]
             runs[-1].append(word)
         else:
             runs.append([word])
-    values = tuple(_value_of(run) for run in runs if run)
+    has_copula = any(word.is_after_copula for word in read)
+    values = tuple(_value_of(run, has_copula=has_copula) for run in runs if run)
     last = read[-1] if read else None
     if last and not values and words.count(last.plain) == 1 and len(words) > 1:
-        values = (_value_of([last]),)
+        values = (_value_of([last], has_copula=has_copula),)
         words.remove(last.plain)
     return frozenset(words), values
 
@@ -320,10 +377,13 @@ def _continues(run: Sequence[_Word], word: _Word) -> bool:
     return not word.place or (word.place in _AT and _is_time(run))
 
 
-def _value_of(run: Sequence[_Word]) -> _Value:
+def _value_of(run: Sequence[_Word], *, has_copula: bool) -> _Value:
     first = run[0]
     kind = "time" if _is_time(run) else "+".join(sorted({_kind_of(word.written) for word in run}))
-    return _Value(tuple(word.plain for word in run), kind, first.place, first.is_left, first.is_after_copula)
+    words, is_after = tuple(word.plain for word in run), first.is_after_copula
+    return _Value(
+        words, kind, first.place, first.is_left, is_after_copula=is_after, is_before_copula=has_copula and not is_after
+    )
 
 
 def _is_time(run: Sequence[_Word]) -> bool:
@@ -331,6 +391,8 @@ def _is_time(run: Sequence[_Word]) -> bool:
 
 
 def _kind_of(word: str) -> str:
+    if "@" in word:
+        return "code"
     if not _has_digit(word):
         return "name" if _is_value(word) else "word"
     return "code" if any(map(str.isalpha, word)) and word.casefold() not in NUMBER_WORDS else "number"
@@ -338,7 +400,7 @@ def _kind_of(word: str) -> str:
 
 def _is_value(word: str) -> bool:
     """Return whether a word is a number, a name, a code, a day or a month."""
-    return word[0].isupper() or _has_digit(word) or "_" in word or word.casefold() in _TIMES
+    return word[0].isupper() or _has_digit(word) or "_" in word or "@" in word or word.casefold() in _TIMES
 
 
 def _has_digit(word: str) -> bool:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 
 from throughline.context.questions import FILLER_WORDS, begins_asking
-from throughline.context.summaries.change_words import changes
+from throughline.context.summaries.change_words import changes, is_cancelling
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
 from throughline.context.summaries.readable_text import (
     QUOTE_CHARACTERS,
@@ -40,7 +40,7 @@ NUMBER_WORDS = words_in("""
 """)
 _KINDS = {
     FactKind.DECISION: """decid*, decision:, agreed, settled on, go* with, we chose, chosen, entschied*, entscheid*,
-        beschlossen, beschließ*, einigten, acord*, décid*, 决定, 定在""",
+        beschlossen, beschliess*, einigten, acord*, décid*, 决定, 定在""",
     FactKind.LIMIT: """at most, at least, no more than, no less than, no fewer than, no longer than, longer than, must,
         may not, not allowed, not be allowed, forbid*, not exceed, maximum, minimum, limit, limits, limited, cap of,
         cannot, can't … before, can't … after, can't hire, allows, up to, only, within, room for, older than, closes,
@@ -89,7 +89,7 @@ _SELF = one_of("""i am a, i'm a, i am an, i'm an, i work, i teach, i study, i si
 """Beginnings of what people say of themselves, without a name or a number."""
 
 _PATTERNS = {kind: one_of(words) for kind, words in _KINDS.items()}
-_TELLING = one_of("""named, name, called, heißt, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
+_TELLING = one_of("""named, name, called, heisst, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
     address, password, phone, budget, presupuesto, i live in, i work at, i work as, i am from,
     i'm from, never, always, nie, immer, nunca, siempre, jamais, toujours""")
 """Words of other statements that people want to be remembered."""
@@ -125,8 +125,18 @@ _ORDER = re.compile(
 )
 """Beginning of a request that is done once, or of a question without a question word."""
 
+_FIRST_PERSON = re.compile(
+    r"^(?!\w[\w .'’-]{0,40}: ).*\b(?:i|me|my|mine|ich|mir|mich|mein\w*|yo|mi|mis|je|mon|ma|mes)\b", re.IGNORECASE
+)
+"""In pasted text somebody else speaks of themselves, unless a name stands before it."""
+
 _CLAUSE_END = re.compile(r"[,;–—]\s+|\s-\s|\.\s+")
-_CODE = re.compile(r"[{}]|;\Z|\w\(\)|^[\w.]+ [-+*]?= |^(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE) ")
+_CODE = re.compile(
+    r"[{}]|^\||(?:\S[,;|]\S[^,;|]*){3}|;\Z|\w\(\)|^[\w.]+ [-+*]?= "
+    r"|^(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE) "
+)
+"""Signs of code, of a query, and of a row of a table."""
+
 
 _SENTENCE_WORD = re.compile(r"(?<!\S)[\"'“‘(]?(?:[^\W\d_]+|\d)")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3}")
@@ -183,6 +193,7 @@ def _importance(sentence: str) -> int:
         bool(_OWN.search(sentence)),
         bool(_SELF.search(plain)),
         changes(sentence),
+        is_cancelling(sentence),
         -2 * bool(_PASSING.search(plain)),
         -3 * is_filler(sentence),
         -2 * is_question(sentence),
@@ -190,7 +201,7 @@ def _importance(sentence: str) -> int:
     return sum(signs)
 
 
-def speaks_of_itself(sentence: str) -> bool:
+def is_about_speaker(sentence: str) -> bool:
     """Return whether the speaker says something of themselves: "my phone", "we need"."""
     return _OWN.search(sentence) is not None
 
@@ -213,10 +224,12 @@ def stated_facts(message: Message) -> Iterator[KeptFact]:
     text = text_of(message.content)[:SCANNED_CHARACTERS]
     told = dict.fromkeys(said for sentence in told_sentences(text) if (said := statement_in(sentence)))
     own = "\n".join(own_sentences(text))
-    best = [
-        *islice(sorted((one for one in told if one in own), key=importance, reverse=True), MOST_OF_MESSAGE),
-        *islice(sorted((one for one in told if one not in own), key=importance, reverse=True), MOST_PASTED),
-    ]
+    spoken = [one for one in told if one in own]
+    pasted = [one for one in told if one not in own and not _FIRST_PERSON.search(one)]
+    best = {
+        *islice(sorted(spoken, key=importance, reverse=True), MOST_OF_MESSAGE),
+        *islice(sorted(pasted, key=importance, reverse=True), MOST_PASTED),
+    }
     for sentence in told:
         if sentence in best:
             kind = kind_of(sentence) or FactKind.VALUE

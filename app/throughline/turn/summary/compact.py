@@ -127,16 +127,17 @@ async def _write_and_adopt(dependencies: SummaryDependencies, compaction: Compac
     except ValueError as error:  # segments with gaps: no turn fails because of a summary
         log.error(UNEXPECTED, task="summary", session_id=writer.event.session_id, error=type(error).__name__)
         return view, compaction.unchanged(CompactionOutcome.FAILED, NOT_WRITTEN)
-    if writer.refused:
-        session = await dependencies.summaries.save_failure(session, f"{writer.refused} {EXTRACTED}")
+    if writer.extract_reason:
+        reason = f"{writer.extract_reason.rstrip('.')}. {EXTRACTED}"
+        session = await dependencies.summaries.save_failure(session, reason)
     done = compaction.unchanged(CompactionOutcome.ADOPTED, _what_is_left(writer, ended))
     return after, replace(done, session=session, tokens_after=after.model_tokens, spent=ended.spent)
 
 
 def _not_used(writer: SummaryWriter, ended: CompactionResult, detail: str) -> CompactionResult:
     """Return the result of a summary that is not used; `detail` says why, unless the models' texts were refused."""
-    if writer.refused:
-        return replace(ended, outcome=CompactionOutcome.FAILED, detail=writer.refused)
+    if writer.extract_reason:
+        return replace(ended, outcome=CompactionOutcome.FAILED, detail=writer.extract_reason)
     return replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
 
 
@@ -178,6 +179,4 @@ def _is_no_smaller(compaction: Compaction, after: View) -> bool:
     A history too long to be loaded in one piece is exempt: each summary is a step towards one that frees something.
     Written segments stay stored, so that they are not paid for again.
     """
-    history, cursor = compaction.conversation.history, compaction.session.summary_through_position
-    is_whole = not history or history[0].position <= cursor + 1
-    return is_whole and after.model_tokens >= compaction.plan.tokens
+    return compaction.is_loaded_whole and after.model_tokens >= compaction.plan.tokens

@@ -8,7 +8,6 @@ facts are stored like segments. The cursor does not move here.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -80,6 +79,9 @@ NOT_WRITTEN = "The summary could not be written."
 BY_HOOK = "pre_compact"
 """Stored in place of a model's name for a text that the hook wrote."""
 
+EXTRACT_SECONDS = 2
+"""Most seconds in which further extracts begin after the time for a summary was up."""
+
 HALVINGS = 3
 """Number of times that a chunk refused as too long is halved before the smallest size is tried."""
 
@@ -102,8 +104,8 @@ class SummaryWriter:
 
     The summary models are tried in order. After `round_seconds` no further messages are read; the segments read by then
     are complete. `rooms` holds the chunk size that each model was found to accept. `unmerged` are segments that a model
-    failed to merge; they are not tried again in this compaction. `refused` is why an extract replaces a text.
-    `measured` caches the tokens that the narrative may take in a draft.
+    failed to merge; they are not tried again in this compaction. `extract_reason` says why an extract replaces a
+    model's text, '' if none does. `measured` caches the tokens that the narrative may take in a draft.
     """
 
     dependencies: SummaryDependencies
@@ -115,7 +117,7 @@ class SummaryWriter:
     round_seconds: float = math.inf
     rooms: dict[str, int] = field(default_factory=dict)
     unmerged: tuple[Segment, ...] = ()
-    refused: str = ""
+    extract_reason: str = ""
     measured: tuple[Draft | None, int] = (None, 0)
 
     async def run(self) -> CompactionResult:
@@ -151,7 +153,7 @@ class SummaryWriter:
         return await self._of_draft(partial(self.draft.adoption, self.compaction))
 
     async def _of_draft(self, work: Callable[[], T], more: Sequence[KeptFact] = ()) -> T:
-        """Return what is made of the draft and `more` facts, of many in a thread."""
+        """Return the result of `work`, computed in a thread if the draft and `more` facts are large."""
         size = self.draft.characters + sum(len(fact.text) for fact in more)
         return await run_off_loop_if_large(size, work, large=MANY_CHARACTERS)
 
@@ -170,7 +172,8 @@ class SummaryWriter:
         except TimeoutError:
             self.calls.timed_out()
             late = f"The time for it, {limit:.3g} seconds, was up."
-            return (await self._extract(late)) if self._is_needed_now else ended(CompactionOutcome.FAILED, late)
+            is_extracted = bool(self.summarisers) and self._is_needed_now  # without models nothing was begun
+            return await self._extract_rest(late) if is_extracted else ended(CompactionOutcome.FAILED, late)
         except NotWorthIt as error:
             return ended(CompactionOutcome.SKIPPED, error.detail)
         except SummaryConflict:
@@ -179,11 +182,15 @@ class SummaryWriter:
             log.warning("summary failed", session_id=self.event.session_id, error=error.code, **provider_words(error))
             return ended(CompactionOutcome.FAILED, error.detail)
 
-    async def _extract(self, reason: str) -> CompactionResult:
-        """Let an extract stand for what no model summarised in time; return why none did."""
-        with suppress(*SUMMARISER_ERRORS, NotWorthIt):
-            self.summarisers = (await self._extracting(reason),)
+    async def _extract_rest(self, reason: str) -> CompactionResult:
+        """Let extracts stand for what no model summarised in time, for EXTRACT_SECONDS; return why none did."""
+        try:
+            self.summarisers, self.round_seconds = (await self._begin_extract(reason),), EXTRACT_SECONDS
             await self._read_batches()
+        except SummaryConflict:
+            return self.compaction.overtaken()
+        except (*SUMMARISER_ERRORS, NotWorthIt) as error:
+            log.info("extract failed", session_id=self.event.session_id, error=error.code)
         return self.compaction.unchanged(CompactionOutcome.FAILED, reason)
 
     async def _write_all(self) -> CompactionResult:
@@ -292,19 +299,24 @@ class SummaryWriter:
             if not (isinstance(error, TextsRefused) or self._is_needed_now):
                 raise
             try:
-                return await attempt(await self._extracting(error.detail))
+                return await attempt(await self._begin_extract(error.detail))
             except NotWorthIt:
                 raise error from None
 
     @property
     def _is_needed_now(self) -> bool:
         """Whether a turn would have to leave messages out of its prompt."""
-        return self.compaction.lease is not None and self.event.must_compact and not self.reaches_further
+        task = self.compaction
+        leaves_out = self.event.must_compact or not task.is_loaded_whole
+        return task.lease is not None and leaves_out and not self.reaches_further
 
-    async def _extracting(self, reason: str) -> Summariser:
-        """Return the model that makes extracts, where no other wrote a usable text; it has no time limit."""
+    async def _begin_extract(self, reason: str) -> Summariser:
+        """Return the model that makes extracts; record why no other's text is used, and lift the calls' deadline.
+
+        The compaction's own time limit holds nevertheless.
+        """
         log.warning("summary text extracted", session_id=self.event.session_id, reason=reason)
-        self.refused, self.calls.deadline = reason, math.inf
+        self.extract_reason, self.calls.deadline = reason, math.inf
         return await find_extracting(self.dependencies, self.compaction.agent)
 
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
