@@ -367,7 +367,7 @@ async def test_no_segment_is_longer_than_the_policy_says_and_none_but_the_last_s
 
 async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database: Database) -> None:
     stage = await open_long(database, messages=900, chunk_messages=60, max_tokens=900)
-    stage.model.by_request = lambda _: Say("They counted on. " * 13)
+    stage.model.by_request = lambda _: Say("".join(f"They counted {number}. " for number in range(10, 23)))
 
     assert await prepare_one(stage)
 

@@ -224,7 +224,7 @@ async def test_positions_nobody_read_are_not_stored(database: Database) -> None:
 
 async def test_a_summary_no_smaller_than_what_it_replaces_is_skipped_and_no_failure(database: Database) -> None:
     stage = await open_summarising(database)
-    stage.model.by_request = lambda _: Say("A sentence that says nothing. " * 60)
+    stage.model.by_request = lambda _: Say("".join(f"A sentence {number:04d} says nothing. " for number in range(60)))
     await fill(stage, 2, words=5)
 
     for _ in range(4):

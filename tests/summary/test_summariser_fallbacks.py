@@ -30,7 +30,7 @@ from throughline.turn.summary.compact import compact
 from throughline.turn.summary.compaction import Compaction
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
-WORDY = Say("A sentence that says nothing. " * 60)
+WORDY = Say("".join(f"A sentence {number:04d} says nothing. " for number in range(60)))
 SHORT = Say("The user counts.")
 
 

@@ -10,14 +10,25 @@ from throughline.context.measure import Count
 from throughline.context.summaries import summary_prompt
 from throughline.context.summaries.clean_summary import clean_summary, count_marks, without_loops
 from throughline.context.summaries.judge_by_sources import (
+    IN_A_LOOP,
     NUMBER,
+    ONLY_QUESTIONS,
     READ_CHARACTERS,
     REPORTED,
+    is_loop,
+    is_question,
     why_unlike_sources,
+    why_unlike_users,
     words_of_sources,
 )
 from throughline.context.summaries.readable_text import one_of
-from throughline.context.summaries.render_summary import CUT_MARK, PARAGRAPH, cut_at_boundary, cut_middle_at_boundaries
+from throughline.context.summaries.render_summary import (
+    CUT_MARK,
+    PARAGRAPH,
+    cut_at_boundary,
+    cut_middle_at_boundaries,
+    with_one_mark,
+)
 from throughline.context.summaries.summary_prompt import TextRequest
 from throughline.domain.errors import PermanentError
 from throughline.domain.message import is_blank
@@ -291,6 +302,7 @@ MOST_CHARACTERS_PER_TOKEN = 64
 MOST_MARKED_LINES = 1
 """Lines that may begin with a tag of the record, even if they are half of a summary."""
 
+_LIMIT = re.compile(rf"{summary_prompt.CLOSING_WORDS}, in at most (\d+ words)")
 _GUIDANCE = tuple(paragraph.removesuffix("…") for paragraph in summary_prompt.guidance_of("…", "…"))
 PROMPT_TAGS = (summary_prompt.CONVERSATION_TAG, summary_prompt.EXISTING_TAG)
 _ARGUMENTS = r"\"(?:arguments|parameters|args|input|action_input|tool_input)\"\s*+:"
@@ -358,7 +370,7 @@ def check_summary(text: str, asked: TextRequest, count: Count, *, is_extract: bo
     record, existing = asked.sources
     max_tokens, replaced_tokens = asked.max_tokens, asked.replaced_tokens
     most = max(max_tokens, SMALL_SUMMARY_TOKENS) * MOST_CHARACTERS_PER_TOKEN
-    text = without_thinking(text)
+    text = with_one_mark(without_thinking(text))
     head = text[:most]
     said = without_invented(head, asked.reach, record, existing) if asked.reach else head
     if reason := _why_not(said, record, "" if asked.may_be_unchanged else existing, _numbers_for(asked)):
@@ -387,21 +399,36 @@ def _why_not(text: str, record: str, existing: str, numbers: Collection[str]) ->
 def _cleaned(written: str, asked: TextRequest) -> str:
     """Return the text without what surrounds the summary. Raises SummaryRejected if no summary of the sources remains.
 
-    Short sources are too little to judge by; of long ones a summary needs words, and no sentence again and again.
+    Short sources are too little to judge by; of long ones a summary needs words. Where no record
+    is known, or it is a loop by itself, such as a line printed again and again, a text may be one, too.
     """
     record, existing = asked.sources
     guidance = "\n".join(_guidance_in(asked))
     may_be_spoken = _SPOKEN_ASKED.search(guidance) is not None
-    said = clean_summary(written, record + existing, guidance, may_be_spoken=may_be_spoken)
+    limit = next(iter(_LIMIT.findall(asked.text)[-1:]), "")
+    said = clean_summary(written, record + existing, guidance, limit=limit, may_be_spoken=may_be_spoken)
     reason = _why_not_cleaned(said, written, record + existing) or _why_called(said, written, guidance)
     if reason := reason or why_no_summary(said, record, _numbers_for(asked)):
         raise SummaryRejected(reason)
-    if not (sources := words_of_sources(record, existing)):
+    sources = words_of_sources(record, existing)
+    if not sources and (not record or is_loop(record + existing)):
         return said
     said = without_loops(said).strip()
-    if reason := why_unlike_sources(said, sources, record, has_guidance=bool(guidance)):
+    if reason := _why_unlike(said, sources, asked, has_guidance=bool(guidance)):
         raise SummaryRejected(reason)
     return said
+
+
+def _why_unlike(said: str, sources: set[str], asked: TextRequest, *, has_guidance: bool) -> str:
+    """Return why the text `said`, without repetitions, is no summary of its sources, '' if it is one."""
+    record, existing = asked.sources
+    if is_blank(said) or is_loop(said):
+        return IN_A_LOOP
+    if not has_guidance and is_question(said):
+        return ONLY_QUESTIONS
+    if sources and (reason := why_unlike_sources(said, sources, record, has_guidance=has_guidance)):
+        return reason
+    return "" if has_guidance else why_unlike_users(said, record, existing)
 
 
 def _numbers_for(asked: TextRequest) -> Collection[str]:

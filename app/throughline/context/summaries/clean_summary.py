@@ -28,8 +28,11 @@ sentence that stands there more often, the first stays.
 WORDS_BETWEEN = 2
 """Number of words between two equal sentences, found nowhere else, from which the second is no repetition."""
 
-LOOPED_WORDS = 3
-"""Number of words from which a sentence may be one of a loop; shorter ones are marks, names and answers."""
+LOOPED_WORDS, SHORT_TIMES = 3, 5
+"""Number of words from which a sentence may be one of a loop; shorter ones are marks, names and answers.
+
+Those are a loop if they stand in the text more often than SHORT_TIMES with nothing new between them.
+"""
 
 TASK_WORDS = 4
 """Number of words from which a sentence that stands in the request's task is taken for a part of it; no heading is."""
@@ -55,6 +58,16 @@ _PREFACE = re.compile(
     rf"(?:{_NAMED})[^.!?:。：\n]{{0,80}}(?:[:：][\s*_]*+|[.。](?=\s)\s*+|\n\s*+)",
     re.IGNORECASE,
 )
+_VOICE = re.compile(
+    r"\A[\s*_>\"]*+(?:i(?:['’]m| am) (?:(?:so|very|really|also) ){0,2}(?:glad|happy|pleased|delighted|excited|thrilled)"
+    r" (?:that )?(?:(?:you|the user)\b|to (?:hear|see|know|help|share)\b)"
+    r"|i(?:['’]ll| will) (?:(?:also|just) )?(?:make sure (?:to|that|it)|be sure to|do my best"
+    r"|(?:try to )?(?:keep|make) (?:it|this|the (?:summary|report))"
+    r"|(?:add|include) (?:a few|some|more|the) )\b)[^.!?\n\[]{0,200}[.!?]++(?:\s++|\Z)",
+    re.IGNORECASE,
+)
+"""A sentence in the assistant's voice about its work or its pleasure."""
+
 _CLOSING = re.compile(
     r"\A[\s*_(]*+(?:(?:please )?(?:let me know|feel free|would you like|do you want|is there anything|do you have any"
     r"|anything else|i hope (?:this|that)|hope this|shall i|should i (?:continue|go on|add)|how (?:can|may) i"
@@ -120,9 +133,9 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|„[^“”\n]{0,400}[“”]|«[^»\n]{0,400}»")
-_MARK = re.compile(r"[\[<]#(\d+) (?:user|assistant|tool|calls)\b[^\[\]<>\n]{0,80}[\]>]")
+_MARK = re.compile(r"[\[<]#{1,3}(\d+) (?:user|assistant|tool|calls)\b[^\[\]<>\n]{0,80}[\]>]")
 _ROLE = r"(?:user|assistant|tool|calls)\b[*_]{0,2}(?: \([^()\n]{0,40}\))?[*_]{0,2}"
-_NUMBER_IN_MARKS = r"[\[(<]?#\d{1,9}[\])>]?[*_]{0,2}"
+_NUMBER_IN_MARKS = r"[\[(<]?#{1,3}\d{1,9}[\])>]?[*_]{0,2}"
 _COPIED_MARK = re.compile(rf"[\[(<]#\d{{1,9}} {_ROLE}[\])>]", re.IGNORECASE)
 _SPEAKER_MARK = re.compile(
     rf"(?:{_NUMBER_IN_MARKS}[ ,:|/-]{{1,3}}[*_]{{0,2}}{_ROLE}|(?:user|assistant)[*_]{{0,2}} ?{_NUMBER_IN_MARKS})"
@@ -152,12 +165,15 @@ _ORDER = re.compile(
 """Sentences that ask for something of a text to write."""
 
 
-def clean_summary(text: str, sources: str = "", orders: str = "", *, may_be_spoken: bool = False) -> str:
+def clean_summary(
+    text: str, sources: str = "", orders: str = "", *, limit: str = "", may_be_spoken: bool = False
+) -> str:
     """Return `text` without what surrounds a summary; '' if nothing else is in it.
 
     `sources` is what the model read: a template's token in it may stand in the summary, too. `orders` is what else was
     asked of the model: a whole sentence of it is for the summary alone, and no later reader may follow it, unless it
-    tells a number or a name. `may_be_spoken`: a dialogue or a letter was asked for.
+    tells a number or a name. `limit` is the asked length, such as `149 words`. `may_be_spoken`: a dialogue
+    or a letter was asked for.
 
     Removed are, in this order, everything from a chat template's token or a continued dialogue on, the request's own
     sentences, prefaces, what the model thinks aloud, and closing words to the reader. A tag of the record becomes a
@@ -165,8 +181,11 @@ def clean_summary(text: str, sources: str = "", orders: str = "", *, may_be_spok
     """
     text = _first_turn(text, sources)
     text = text if may_be_spoken else _without_dialogue(text)
-    text = _without_task(text, {_letters(one) for one in _sentences(orders) if not _tells(one)})
-    text = _without_preface(_without_thoughts(_MARK.sub(r"[#\1]", text)))
+    length = re.compile(rf"\b{limit}\b".replace(" ", r"[\s_*-]{1,3}")) if limit else None
+    if length and length.search(sources):
+        length = None
+    text = _without_task(text, {_letters(one) for one in _sentences(orders) if not _tells(one)}, length)
+    text = _without_preface(_without_thoughts(_MARK.sub(r"[#\1]", text)), sources)
     text = text if may_be_spoken else _without_letter(text)
     return _without_closing(_without_thoughts(text)).strip()
 
@@ -244,11 +263,18 @@ def _without_thoughts(text: str) -> str:
     return "\n\n".join(parts[last + 1 :])
 
 
-def _without_task(text: str, orders: Collection[str]) -> str:
-    """Return the text without sentences of the request's task and `orders`; '' if they are half of it."""
+def _without_task(text: str, orders: Collection[str], length: re.Pattern[str] | None) -> str:
+    """Return the text without sentences of the request's task and `orders`; '' if they are half of it.
+
+    Sentences that name the asked `length` are of the task, too.
+    """
     pieces = [(piece, "" if piece.startswith("#") else _letters(piece)) for piece in _sentences(text)]
     words = sum(len(plain.split()) for _, plain in pieces)
-    kept = [(piece, plain) for piece, plain in pieces if not _is_of_task(plain, orders)]
+    kept = [
+        (piece, plain)
+        for piece, plain in pieces
+        if not _is_of_task(plain, orders) and not (length and length.search(piece))
+    ]
     if words and 2 * sum(len(plain.split()) for _, plain in kept) <= words:
         return ""
     return "".join(piece for piece, _ in kept)
@@ -279,10 +305,11 @@ def _plain(text: str) -> str:
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def _without_preface(text: str) -> str:
+def _without_preface(text: str, sources: str) -> str:
+    """Return the text without prefaces. A sentence of the sources in the first person is none."""
     for _ in range(MOST_PARTS):
-        found = _INTERJECTION.match(text) or _PREFACE.match(text)
-        if not found:
+        found = _INTERJECTION.match(text) or _PREFACE.match(text) or _VOICE.match(text)
+        if not found or (found.re is _VOICE and found.group().strip() in sources):
             return text
         text = text[found.end() :]
     return text
@@ -306,12 +333,25 @@ def _without_closing(text: str) -> str:
 def without_loops(text: str) -> str:
     """Return the text without repetitions of sentences that stand in it more than MOST_TIMES times.
 
-    A sentence may be repeated below another item of a list or behind other words, at most TIMES_IN_A_LIST times.
+    It is '' if it has nothing but one such sentence. A sentence may be repeated below another item of a list or behind
+    other words, at most TIMES_IN_A_LIST times.
     """
     pieces = [(piece, _plain(piece)) for piece in _sentences(text)]
     times = Counter(plain for _, plain in pieces)
-    looped = {plain for plain, count in times.items() if count > MOST_TIMES and plain.count(" ") + 1 >= LOOPED_WORDS}
+    looped = {plain for plain, count in times.items() if _is_looped(plain, count)}
+    if looped and sum(1 for plain in times if _LETTERS.search(plain)) == 1:
+        return ""
     return "".join(_firsts(pieces, times, looped)) if looped else text
+
+
+def _is_short(plain: str) -> bool:
+    return plain.count(" ") + 1 < LOOPED_WORDS
+
+
+def _is_looped(plain: str, times: int) -> bool:
+    if _is_short(plain):
+        return times > SHORT_TIMES and bool(_LETTERS.search(plain))
+    return times > MOST_TIMES
 
 
 def _firsts(pieces: list[tuple[str, str]], times: Counter[str], looped: Collection[str]) -> Iterator[str]:
@@ -324,8 +364,9 @@ def _firsts(pieces: list[tuple[str, str]], times: Counter[str], looped: Collecti
     for piece, plain in pieces:
         has_letters = bool(_LETTERS.search(plain))
         if plain in looped:
-            is_again = new - told.get(plain, -WORDS_BETWEEN) >= WORDS_BETWEEN
-            is_left_out = plain in told and (not is_again or times[plain] > TIMES_IN_A_LIST)
+            is_again = new - told.get(plain, -WORDS_BETWEEN) >= (1 if _is_short(plain) else WORDS_BETWEEN)
+            is_too_often = times[plain] > TIMES_IN_A_LIST and not _is_short(plain)
+            is_left_out = plain in told and (not is_again or is_too_often)
             told[plain] = new
         elif has_letters or not is_left_out:
             is_left_out = False

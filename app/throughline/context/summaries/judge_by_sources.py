@@ -29,6 +29,22 @@ LOOP_WORDS, LOOP_PERCENT = 40, 30
 STEM_CHARACTERS = 6
 """Number of first letters compared: `allergic` and `allergies` share as many."""
 
+USER_WORDS, USER_SHARED, WORDS_PER_SHARED, KNOWN_PERCENT = 8, 2, 4, 50
+"""Number of telling words of users and tools, without numbers, from which what a summary adds is judged by them.
+
+It has to share USER_SHARED with them, or one of WORDS_PER_SHARED if it adds few, unless KNOWN_PERCENT of what it adds
+stands in the record: a summary of what an assistant explained may have hardly a word of the question. If it shares
+nothing with users, that takes MOST_KNOWN_PERCENT.
+"""
+
+TALK_PERCENT, TALK_SHARED_PERCENT, MOST_KNOWN_PERCENT = 50, 40, 75
+"""Share of sentences in the voice of a chat from which a text may be talk, and the shares of the words that it adds
+from which it is none, because users, or anybody in the record, said them.
+"""
+
+LEAST_LISTED = 2
+"""Number of items from which a list without a heading may hold nothing but questions."""
+
 READ_CHARACTERS = 400_000
 """Length of the sources that is compared; more is not needed to recognise a text about something else."""
 
@@ -52,6 +68,9 @@ NOTHING_SHARED = "No word, name or number of the conversation is in it."
 MOSTLY_OTHER = "It is about something else than the conversation."
 IN_A_LOOP = "It repeats the same words."
 OTHER_LANGUAGE = "It is not in the language of the conversation."
+NOT_OF_USERS = "It tells nothing of what users said."
+TALK = "It talks to a reader and reports nothing."
+ONLY_QUESTIONS = "It asks a question and reports nothing."
 ONLY_ORDERS = "It gives orders and tells nothing of the conversation."
 
 _EMPTY_WORDS = """
@@ -69,6 +88,7 @@ _WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
 _UNSPACED, _LETTERS = re.compile(f"[{_HAN}]"), re.compile(r"[^\W\d_]+")
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,120}\]|^#{1,4} [^\n]*$", re.MULTILINE)
 _OTHER_SPEAKER = re.compile(r"^\[#\d+ (?:tool|calls)[^\n]*+(?:\n(?!\[#)[^\n]*+)*+", re.MULTILINE)
+_OF_USERS = re.compile(r"^\[#\d+ (?:user|tool)\b[^\[\]\n]*+\]([^\n]*+(?:\n(?!\[#)[^\n]*+)*+)", re.MULTILINE)
 _NOT_SPOKEN = re.compile(
     r"```[^`]*(?:```|\Z)|`[^`\n]*`|\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|«[^»\n]{0,400}»|https?://\S+"
 )
@@ -97,7 +117,20 @@ _LASTING = re.compile(
 )
 _CLAUSE = re.compile(r"\b(?:whatever|whenever|when|if|what|no matter)\b[^,.;\n]{0,60}", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s++|(?<=[。！？])|\n\s*+")
-_STRUCTURED = re.compile(r"^#{1,4} \w|^[^\S\n]*+(?:[-*•+|]|\d{1,3}[.)])\s", re.MULTILINE)
+_ITEM = re.compile(r"^[^\S\n]*+(?:[-*•+|]|\d{1,3}[.)])\s", re.MULTILINE)
+_OPEN_LABEL = re.compile(
+    r"\b(?:open|unanswered|unresolved|pending|offene?|ungeklärt|abiert[ao]s|ouvertes)\b[^.?\n]{0,40}[:：]",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"^#{1,4} \w", re.MULTILINE)
+_TALK = re.compile(
+    r"\b(?:(?:i|we|you)(?:['’](?:m|re|ll|ve|d)\b| (?:am|are|will|hope|love|think|feel|can|know|just)\b)|let['’]s\b"
+    r"|let me\b|feel free\b|thank you\b|(?:dear|our|your|my) (?:dear|friends?|world|stor(?:y|ies)|heart)\b)",
+    re.IGNORECASE,
+)
+"""Words of somebody who speaks to somebody else of the moment."""
+
+_STRUCTURED = re.compile(f"{_HEADING.pattern}|{_ITEM.pattern}", re.MULTILINE)
 
 _SCRIPTS = {
     "Latin": "a-zA-Z\u00c0-\u024f\u1e00-\u1eff",
@@ -145,6 +178,43 @@ def why_unlike_sources(text: str, sources: set[str], record: str, *, has_guidanc
     return MOSTLY_OTHER if is_other else ""
 
 
+def why_unlike_users(text: str, record: str, existing: str) -> str:
+    """Return why `text` cannot stand for what users and tools say in `record`, '' if it can.
+
+    Only the words that the `existing` summary does not have are judged: a text may repeat it where nothing new is said.
+    """
+    said = " ".join(_OF_USERS.findall(record[:READ_CHARACTERS]))
+    words, users = telling_words(_TAG.sub(" ", text)) - telling_words(_TAG.sub(" ", existing)), telling_words(said)
+    if not users or _likely_language(text) != _likely_language(said):
+        return ""
+    shared = len(words & users)
+    known = 100 * len(words & telling_words(_TAG.sub(" ", record)))
+    is_unlike = shared < min(USER_SHARED, len(words) // WORDS_PER_SHARED) and _are_enough(users, USER_WORDS)
+    if is_unlike and known < (KNOWN_PERCENT if shared else MOST_KNOWN_PERCENT) * len(words):
+        return NOT_OF_USERS
+    is_foreign = 100 * shared < TALK_SHARED_PERCENT * len(words) and known < MOST_KNOWN_PERCENT * len(words)
+    return TALK if is_foreign and is_talk(text) else ""
+
+
+def is_talk(text: str) -> bool:
+    """Return whether half of the sentences are in the voice of a chat, without citations and quotation marks."""
+    sentences = _spoken_sentences(text)
+    talked = sum(1 for sentence in sentences if "[#" not in sentence and _TALK.search(_NOT_SPOKEN.sub(" ", sentence)))
+    return bool(sentences) and 100 * talked >= TALK_PERCENT * len(sentences)
+
+
+def is_question(text: str) -> bool:
+    """Return whether the text has nothing but questions, and no heading, label or list that calls them open ones."""
+    if "[#" in text or _HEADING.search(text) or _OPEN_LABEL.search(text) or len(_ITEM.findall(text)) >= LEAST_LISTED:
+        return False
+    sentences = _spoken_sentences(text)
+    return bool(sentences) and all(sentence.rstrip(" \"'*_”’)").endswith(("?", "？")) for sentence in sentences)
+
+
+def _spoken_sentences(text: str) -> list[str]:
+    return [sentence for sentence in _SENTENCE_END.split(text) if _LETTERS.search(sentence)]
+
+
 def telling_words(text: str) -> set[str]:
     """Return the beginnings of the different words in `text` that tell something: no function words, no small talk.
 
@@ -166,7 +236,7 @@ def is_orders_only(text: str, sources: set[str]) -> bool:
     """
     if _STRUCTURED.search(text):
         return False
-    sentences = [sentence for sentence in _SENTENCE_END.split(_TAG.sub(" ", text)) if _LETTERS.search(sentence)]
+    sentences = _spoken_sentences(_TAG.sub(" ", text))
     if not sentences or not all(map(_is_order, sentences)):
         return False
     words = telling_words(_LASTING.sub(" ", _TAG.sub(" ", text))) - _answering_words()
@@ -247,7 +317,19 @@ def _language(text: str) -> str:
     return first if is_certain and 100 * most >= LANGUAGE_PERCENT * words.total() else ""
 
 
+def _likely_language(text: str) -> str:
+    """Return the known language that most function words in `text` are of; '' without any."""
+    words = Counter(word.casefold() for word in _LETTERS.findall(text))
+    hits = Counter({name: sum(words[word] for word in _spoken_words(name)) for name in _LANGUAGES})
+    (language, most), *_ = hits.most_common(1)
+    return language if most else ""
+
+
 def words_of_sources(record: str, existing: str) -> set[str]:
     """Return the telling words of both; empty if they are too few to judge a summary by them."""
     words = telling_words(_TAG.sub(" ", record)) | telling_words(_TAG.sub(" ", existing))
-    return words if sum(not word.isdigit() for word in words) >= LEAST_SOURCE_WORDS else set()
+    return words if _are_enough(words, LEAST_SOURCE_WORDS) else set()
+
+
+def _are_enough(words: set[str], least: int) -> bool:
+    return sum(not word.isdigit() for word in words) >= least

@@ -22,6 +22,9 @@ LEAST_SHOWN_TOKENS = 48
 CUT_TRIES = 3
 """Number of tries with ever deeper cuts, for counters that count more for a whole text than for its parts."""
 
+_CUT_MARKS = re.compile(r"\n?\[The (?:\w++ ){1,3}was longer and is cut here\.?\]", re.IGNORECASE)
+"""The mark, as the service and a model that rewords it write it."""
+
 _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
 _HEADING = re.compile(r"\A#{1,6}\s")
@@ -90,13 +93,20 @@ def _opening(left_out: Sequence[Segment]) -> str:
     return f"[#{first}-#{last}]\n[The oldest parts of the summary are left out here.]{PARAGRAPH}"
 
 
+def with_one_mark(text: str) -> str:
+    """Return the text without all marks of a cut but the first one that the service wrote."""
+    head, mark, tail = text.partition(CUT_MARK)
+    return f"{_CUT_MARKS.sub('', head)}{mark}{_CUT_MARKS.sub('', tail)}"
+
+
 def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
     """Return the text up to the last paragraph, line or sentence that fits with the mark; a short text unchanged.
 
-    If not even the first of them fits, the middle of the text is cut.
+    If not even the first of them fits, the middle of the text is cut. Marks of earlier cuts are left out.
     """
     if count(text) <= max_tokens:
         return text
+    text = _CUT_MARKS.sub("", text)
     ends = [match.start() for match in _BOUNDARY.finditer(text)]
     fitting = _last_fitting(text, ends, max_tokens, count)
     return f"{text[:fitting].rstrip()}{CUT_MARK}" if fitting else truncate_middle(text, max_tokens, count)
@@ -105,10 +115,12 @@ def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
 def cut_middle_at_boundaries(text: str, max_tokens: int, count: Count) -> str:
     """Return the beginning and the end of the text around the mark, cut at boundaries; a short text unchanged.
 
-    The end is kept because a model that extends a summary often repeats it and writes what is new behind it.
+    The end is kept because a model that extends a summary often repeats it and writes what is new behind it. Marks of
+    earlier cuts are left out.
     """
     if count(text) <= max_tokens:
         return text
+    text = _CUT_MARKS.sub("", text)
     head = cut_at_boundary(text, max_tokens // 2, count)
     if not head.endswith(CUT_MARK):
         return truncate_middle(text, max_tokens, count)
