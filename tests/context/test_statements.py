@@ -12,7 +12,7 @@ from throughline.context.summaries.find_facts import cited_facts, found_facts
 from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.kept_facts_text import render_facts
 from throughline.context.summaries.statements import STATES, importance, kind_of, telling_share
-from throughline.context.summaries.summary_layout import STATED_TO, SummaryLayout
+from throughline.context.summaries.summary_layout import STATED_GROWTH_SHARE, SummaryLayout
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
 
@@ -140,8 +140,8 @@ def test_what_is_only_stated_fills_a_summary_up_to_its_share_of_what_is_added() 
     _, many = layout.render((), facts, 4000)
     _, first = layout.render((), facts, 30)
 
-    assert 0.8 * STATED_TO * 1000 < few <= STATED_TO * 1000
-    assert 0.8 * STATED_TO * 4000 < many <= STATED_TO * 4000
+    assert 0.8 * STATED_GROWTH_SHARE * 1000 < few <= STATED_GROWTH_SHARE * 1000
+    assert 0.8 * STATED_GROWTH_SHARE * 4000 < many <= STATED_GROWTH_SHARE * 4000
     assert 0 < first <= 150  # a summary of nothing else
 
 

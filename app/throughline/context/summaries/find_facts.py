@@ -1,4 +1,4 @@
-"""Facts found by rules in messages: the user's standing instructions, and what its form makes certain.
+"""Facts found by rules in messages: standing instructions, statements, citations, and what its form makes certain.
 
 Such forms are errors, paths, addresses, identifiers, commands and settings.
 """
@@ -256,7 +256,7 @@ _EMPTY_HEADING = re.compile(r"^#{1,4} [^\n]*\n+(?=#{1,4} |\Z)", re.MULTILINE)
 
 
 def without_kept(text: str, facts: Sequence[KeptFact]) -> str:
-    """Return a summary without the lines that only repeat one of the facts, and without headings of nothing.
+    """Return a summary without lines that only repeat a fact or NOTHING, and without empty headings.
 
     Facts stand in the summary's own part, word for word; in the text they would stand twice. Linear time.
     """

@@ -54,7 +54,7 @@ LANGUAGE_WORDS, LANGUAGE_FACTOR = 8, 4
 LANGUAGE_PERCENT = 12
 """Least share of a text's words that are function words of its language."""
 
-FOREIGN_PERCENT = 10
+FOREIGN_PERMILLE = 33
 """Share of the record's words from which a language counts as spoken in it, too."""
 
 SCRIPT_LETTERS, SCRIPT_PERCENT = 30, 85
@@ -305,7 +305,7 @@ def _is_other_words(text: str, spoken: str) -> bool:
     if not own or not other or own == other:
         return False
     words = Counter(islice((word.casefold() for word in _LETTERS.findall(spoken)), READ_CHARACTERS))
-    return 100 * sum(words[word] for word in _spoken_words(own)) < FOREIGN_PERCENT * words.total() // 3
+    return 1000 * sum(words[word] for word in _spoken_words(own)) < FOREIGN_PERMILLE * words.total()
 
 
 def _language(text: str) -> str:

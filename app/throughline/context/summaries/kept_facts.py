@@ -86,16 +86,16 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
     known: defaultdict[str, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: fact.position):
         same = known[fact.text.casefold().replace("’", "'").rstrip(" .!…")]
-        at = next((at for at, before in enumerate(same) if not _differ_in_subject(before, fact)), None)
+        at = next((at for at, before in enumerate(same) if not _are_two_facts(before, fact)), None)
         if at is None:
             same.append(fact)
             continue
         is_repeated = fact.said_by is Role.ASSISTANT or fact.position == same[at].position
-        same[at] = _one_of(same[at], fact) if is_repeated else _one_of(fact, same[at])
+        same[at] = _merged(same[at], fact) if is_repeated else _merged(fact, same[at])
     return sorted((fact for same in known.values() for fact in same), key=lambda fact: fact.position)
 
 
-def _differ_in_subject(one: KeptFact, other: KeptFact) -> bool:
+def _are_two_facts(one: KeptFact, other: KeptFact) -> bool:
     """Return whether equal texts are two facts: two people say them of themselves, or their subjects differ.
 
     "Monday" may be that of two meetings. Subjects are compared only if a model named both or neither: a rule names a
@@ -117,7 +117,7 @@ def _are_of_two_people(one: KeptFact, other: KeptFact) -> bool:
     return is_about_speaker(one.text) or is_about_speaker(other.text)
 
 
-def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
+def _merged(fact: KeptFact, other: KeptFact) -> KeptFact:
     """Merge into `fact` what is known about `other`, which says the same or a part of it.
 
     The kind comes from the one that has a subject. The times that a model chose either are added up.
@@ -141,13 +141,11 @@ def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
     for fact in sorted(facts, key=lambda fact: len(fact.text), reverse=True):
         at_position = by_position[fact.position]
         wholes = ((at, whole) for at, whole in enumerate(at_position) if fact.text in whole.text)
-        index = next(
-            (at for at, whole in wholes if fact.text != whole.text or not _differ_in_subject(whole, fact)), None
-        )
+        index = next((at for at, whole in wholes if fact.text != whole.text or not _are_two_facts(whole, fact)), None)
         if index is None:
             at_position.append(fact)
         else:
-            at_position[index] = _one_of(at_position[index], fact)
+            at_position[index] = _merged(at_position[index], fact)
     return [fact for position in sorted(by_position) for fact in by_position[position]]
 
 
@@ -187,10 +185,10 @@ class _Current:
         self.words.append(words)
 
     def _earlier(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
-        """Return the current facts that the fact replaces, in their order."""
+        """Return the indices of the current facts of the same thing, in their order."""
         found = {*self._of_subject(key, fact)}
         if fact.said_by is Role.USER:
-            found |= {*self._of_text(key, words, fact), *self._restated(fact)}
+            found |= {*self._of_text(key, words, fact), *self._of_values(fact)}
         return sorted(found)
 
     def _of_subject(self, key: frozenset[str], fact: KeptFact) -> Iterator[int]:
@@ -207,11 +205,11 @@ class _Current:
         for at in {at for word in words for at in index[word]}:
             if self.facts[at].position >= fact.position or are_siblings(key, self.subjects[at]):
                 continue
-            is_same = self._is_other_number(at, key, fact) or self._is_restated(at, key, words, fact)
+            is_same = self._is_other_number(at, key, fact) or self._shares_subject(at, key, words, fact)
             if is_same and could_replace(self.facts[at].text, fact.text):
                 yield at
 
-    def _restated(self, fact: KeptFact) -> Iterator[int]:
+    def _of_values(self, fact: KeptFact) -> Iterator[int]:
         """Yield the earlier facts to whose statement a person gives another value, or whose value they end."""
         for at in {at for key in replaced_keys(fact.text) for at in self.by_key[key]}:
             if self.facts[at].position < fact.position and restates(self.facts[at].text, fact.text):
@@ -224,7 +222,7 @@ class _Current:
         """
         return bool(key or self.subjects[at]) and is_other_number(self.facts[at].text, fact.text)
 
-    def _is_restated(self, at: int, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> bool:
+    def _shares_subject(self, at: int, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> bool:
         """Return whether a statement has an earlier fact's subject, or changes most of its text.
 
         If both have subjects, these must share a word. One of the two must have a subject.

@@ -1,4 +1,4 @@
-"""The part of a message that is searched for facts: head and tail, JSON as plain lines, without tags and base64."""
+"""The parts of a message that are searched for facts: its own sentences, pasted text, logs, JSON as plain lines."""
 
 import json
 import re
@@ -175,7 +175,7 @@ LOOK_CHARACTERS, LOOK_NUMBERS = 24, 3
 """Characters of a line that are compared, and how many numbers of a date, time or address they must contain."""
 
 PROGRAM_LINES = 5
-"""Divisor of a paragraph's lines: prose has fewer lines with a program's signs."""
+"""Divisor: a paragraph of two or more lines is a program's if so large a part of them has its signs."""
 
 _PROGRAM = re.compile(
     r"[{}=<>|$\\]|[;)\]]\s*$|\w\([^)]{0,200}\)|\w@[\w.-]+:\S"
@@ -295,8 +295,8 @@ def log_lines(lines: Sequence[str]) -> list[bool]:
     ]
 
 
-def without_noise(text: str) -> str:
-    """Blank out what a program's output repeats: lines of a log but its first and last errors, and a diff's headers.
+def without_log_lines(text: str) -> str:
+    """Blank out a log but the first and last line of each error level, and the headers of a diff.
 
     All other characters keep their offsets. A log has a time or a level in each line.
     """

@@ -76,7 +76,7 @@ _PEOPLE = one_of(_RELATIONS)
 _OWN_PEOPLE = re.compile(
     r"\b(?:my|our|mein\w*|unser\w*|mis?|nuestr[oa]s?|mon|ma|mes|nos) (?:\w+ )?(?:" + _PEOPLE.pattern + ")"
 )
-_STATES = re.compile(
+_STATE_VERBS = re.compile(
     r"\b(?:is|are|has|works?|lives?|studies|plays|was born|ist|sind|hat|arbeitet|wohnt|es|tiene|trabaja|vive|est"
     r"|travaille)\b"
 )
@@ -86,7 +86,7 @@ _SELF = one_of("""i am a, i'm a, i am an, i'm an, i work, i teach, i study, i si
     i never drink, i can't swim, i can't drive, i speak, ich bin, ich arbeite, ich wohne, wir haben, ich esse kein*,
     ich trinke kein*, soy, trabajo, vivo en, tengo un, tengo una, no como, no bebo, je suis, je travaille, j'habite,
     j'ai un, j'ai une""")
-"""Beginnings of what people say of themselves, without a name or a number."""
+"""Phrases with which people describe themselves, without a name or a number."""
 
 _PATTERNS = {kind: one_of(words) for kind, words in _KINDS.items()}
 _TELLING = one_of("""named, name, called, heisst, llama, s'appelle, 名字, birthday, geburtstag, cumpleaños, 生日,
@@ -109,12 +109,12 @@ _OWN = re.compile(
     re.IGNORECASE,
 )
 FEW_LINES, TELLING_FACTOR, LEAST_TELLING = 3, 1.5, 0.2
-"""Lines of a text that is too short to be judged; two telling lines of three are enough; least share returned."""
+"""Fewest lines of a text that is judged; two telling lines of three are enough; least share returned."""
 
 _CITED = re.compile(r"\[#[^\]\n]{1,80}\]")
 _QUESTION = re.compile(r"[?？][\s\"'”’)]*+\Z")
 LEAST_WORDS = 3
-"""Fewest words of a statement, numbers included."""
+"""Words, numbers included, below which a statement needs an importance one higher."""
 
 _ORDER = re.compile(
     r"(?:please |ok,? |now |and |bitte ){0,3}(?:translate|explain|sort|summari[sz]e|write|rewrite|show|give|add|fix"
@@ -158,7 +158,7 @@ def kind_of(sentence: str) -> FactKind | None:
     """Return the kind of a statement by its words; None if these say nothing of it."""
     plain = _plain(sentence)
     is_named = bool(_NAME.search(sentence)) and _PEOPLE.search(plain) is not None
-    if is_named or (_OWN_PEOPLE.search(plain) and _STATES.search(plain)):
+    if is_named or (_OWN_PEOPLE.search(plain) and _STATE_VERBS.search(plain)):
         return FactKind.PERSON
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(plain)), None)
 
@@ -168,9 +168,9 @@ def _plain(sentence: str) -> str:
 
 
 def importance(sentence: str, role: Role = Role.USER) -> int:
-    """Return the importance of a sentence, about -8 to 8: numbers, names, and words of a kind of statement count.
+    """Return the importance of a sentence, from -9 to 11: numbers, names, and words of a kind of statement count.
 
-    Small talk, questions and sentences of the assistant count less.
+    Small talk, questions, sentences of the assistant and results of tools count less.
     """
     return _importance(sentence) - 2 * (role is Role.ASSISTANT) - (role is Role.TOOL)
 
@@ -207,7 +207,7 @@ def is_about_speaker(sentence: str) -> bool:
 
 
 def telling_share(text: str) -> float:
-    """Return the share of the lines of a summary that tell something, at least LEAST_TELLING; 1 for few lines."""
+    """Return TELLING_FACTOR times the share of telling lines, from LEAST_TELLING to 1; 1 below FEW_LINES lines."""
     lines = [_CITED.sub("", line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if len(lines) < FEW_LINES:
         return 1.0
@@ -263,7 +263,7 @@ def is_asking(sentence: str) -> bool:
 def is_statement(sentence: str) -> bool:
     """Return whether a sentence of a user is kept as a statement.
 
-    A row of a table, a command's output, code and a line that only announces what follows are none. Two words state
+    Questions, requests, code, a row of a table and a line that only announces what follows are none. Two words state
     something if both tell it: "I'm vegan", "Deadline Friday".
     """
     words = len(_SENTENCE_WORD.findall(sentence))

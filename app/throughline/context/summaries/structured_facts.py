@@ -15,7 +15,7 @@ from throughline.context.summaries.readable_text import (
     readable,
     scanned,
     sentences_of,
-    without_noise,
+    without_log_lines,
     without_pasted_blocks,
 )
 from throughline.domain.message import Message, Role, text_of
@@ -287,7 +287,7 @@ def _of_speech(text: str) -> list[_Quote]:
 
 def _tokens(text: str) -> list[_Quote]:
     """Return the facts of tool output or pasted text, each subject once; if there are too many, errors come first."""
-    text = without_noise(text)
+    text = without_log_lines(text)
     once: dict[tuple[FactKind, str], FoundFact] = {}
     for item in find_forms(text, is_spoken=False):
         once.setdefault((item.kind, item.subject), item)

@@ -24,13 +24,13 @@ from throughline.context.view.shrink_message import truncate_middle
 from throughline.domain.summary import KeptFact, Segment
 
 NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
-"""Shares of a summary's limit: least of the narrative, most of a rolling narrative, and most of the instructions."""
+"""Shares of a summary's limit: the narrative, most of a rolling one, and instructions before free room is added."""
 
-SHRUNK_TO = 0.75
+GROWTH_SHARE = 0.75
 """How much a summary with its facts may grow, as a share of the messages that it adds: a compaction frees a part."""
 
-STATED_TO = 0.4
-"""As SHRUNK_TO, with the facts that are only stated: such facts fill a summary, but not as far.
+STATED_GROWTH_SHARE = 0.4
+"""As GROWTH_SHARE, with the facts that are only stated: such facts fill a summary, but not as far.
 
 A small summary may have them up to half of what it adds.
 """
@@ -77,8 +77,8 @@ class SummaryLayout:
     def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
         """Return the tokens that the texts of `segments` may take, given `facts`.
 
-        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that a model
-        has chosen, and that the texts do not state already.
+        It is the narrative's own share, plus the room that the facts leave free. Only current facts count that no
+        model has passed over more often than chosen, and that the texts do not state already.
         """
         left = self.fact_tokens(facts)
         beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
@@ -98,7 +98,7 @@ class SummaryLayout:
     ) -> tuple[str, int]:
         """Return the summary and its tokens: the segments from oldest to newest, then instructions and kept facts.
 
-        It replaces a summary of `before_tokens` and messages of `added_tokens`, and grows by SHRUNK_TO of these at
+        It replaces a summary of `before_tokens` and messages of `added_tokens`, and grows by GROWTH_SHARE of these at
         most; None: up to its limit. Each part has a share of the room, and gets what the others do not need. The
         narrative's share is smaller if few of its sentences tell anything.
         """
@@ -124,9 +124,9 @@ class SummaryLayout:
 
     def _aims(self, before_tokens: int, added_tokens: int) -> tuple[int, int]:
         """Return the tokens up to which a summary grows, and up to which it does with facts that are only stated."""
-        small = int(SHRUNK_TO * SMALL_SUMMARY_TOKENS)
-        stated = max(before_tokens + int(STATED_TO * added_tokens), min(added_tokens // 2, small))
-        return min(self.limit_tokens, max(before_tokens + int(SHRUNK_TO * added_tokens), small)), stated
+        small = int(GROWTH_SHARE * SMALL_SUMMARY_TOKENS)
+        stated = max(before_tokens + int(STATED_GROWTH_SHARE * added_tokens), min(added_tokens // 2, small))
+        return min(self.limit_tokens, max(before_tokens + int(GROWTH_SHARE * added_tokens), small)), stated
 
     def _rest(self, narrative: str, rules: str, facts: Sequence[KeptFact], most: tuple[int, int]) -> str:
         """Return the facts beside the other parts, as far as the whole summary takes at most `most` tokens.
@@ -194,7 +194,7 @@ def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segm
 def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
     """Return the facts for which the narrative makes room.
 
-    They are not replaced, and a model has chosen them at least as often as it passed them over.
+    They are not replaced, and no model passed them over more often than it chose them.
     """
     return tuple(fact for fact in facts if not fact.replaced_by and fact.score >= EVEN)
 

@@ -165,7 +165,7 @@ class Draft:
     """The summary of messages 1 to `through_position` so far.
 
     `segments` are stored segments without gaps, beginning at position 1. `model` wrote the newest segment.
-    `replaced_tokens` is our count of the messages added since the session's adopted summary.
+    `replaced_tokens` is our count of the messages added since the session's adopted summary, as far as they are loaded.
     """
 
     segments: tuple[Segment, ...] = ()

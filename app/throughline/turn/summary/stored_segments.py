@@ -36,9 +36,10 @@ class StoredSegments:
         """Return the session's own segment that was made from exactly this input, None without one."""
         return await self.dependencies.summaries.find_segment(self.compaction.session.id, read_hash)
 
-    def new_segment(self, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0) -> NewSegment:
+    def new_segment(self, reach: tuple[int, int], through_id: MessageId, read_hash: str, level: int = 0) -> NewSegment:
+        """Return a segment without a text, for messages from `reach[0]` to `reach[1]`, found by `read_hash`."""
         redactions = self.compaction.session.redaction_count
-        return NewSegment(*reach, through_id, known, level=level, redaction_count=redactions)
+        return NewSegment(*reach, through_id, read_hash, level=level, redaction_count=redactions)
 
     async def copied_or_written(
         self, summariser: Summariser, asked: TextRequest, wanted: NewSegment, read: Sequence[Message] = ()

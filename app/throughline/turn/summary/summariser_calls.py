@@ -82,11 +82,11 @@ class SummaryTimedOut(ModelUnavailable):
 
 
 class TextsRefusedBefore(CircuitOpen):
-    """Error without a call: the texts that the summary model wrote for this session were refused several times."""
+    """Error without a call: the last texts that the summary model wrote for this session were refused."""
 
 
 class TextsRefused(SummaryRejected):
-    """Exception for a text that every summary model answered unusably, and would again."""
+    """Exception if the texts of all summary models were refused; the same request would fail again."""
 
 
 class SummaryTooSlow(ModelUnavailable):
@@ -392,7 +392,7 @@ class SummariserCalls:
 def begin_calls(
     dependencies: SummaryDependencies, session_id: str, seconds: float, policy_seconds: float
 ) -> SummariserCalls:
-    """Return the calls of a compaction that has so many seconds from now on, of which the policy allows as many."""
+    """Return the calls of a compaction that ends in `seconds`; `policy_seconds` is the agent's own limit."""
     return SummariserCalls(
         clock=dependencies.clock,
         metrics=dependencies.metrics,
