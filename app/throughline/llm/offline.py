@@ -9,7 +9,8 @@ from itertools import islice
 
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
 from throughline.context.summaries.keep_lines import KEEP_TASK
-from throughline.context.summaries.statements import STATES, importance, is_filler, is_statement
+from throughline.context.summaries.readable_text import told_sentences
+from throughline.context.summaries.statements import STATES, importance, is_filler, statement_in
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
@@ -95,14 +96,11 @@ def _best_of(text: str, role: Role) -> list[str]:
 
 def _rest_of(text: str, role: Role) -> list[str]:
     """Return the best sentence beside those that are kept as facts; none if it is small talk."""
-    best = _best_of(text, role)
-    if role is Role.USER:
-        return [
-            one
-            for one in best
-            if importance(one) >= STATES - 1 and (len(one) >= MAX_CHARACTERS or not is_statement(one))
-        ]
-    return [one for one in best if importance(one) > STATES]
+    if role is not Role.USER:
+        return [one for one in _best_of(text, role) if importance(one) > STATES]
+    told = _best_of("\n".join(told_sentences(text)), role)
+    rest = (one for one in told if len(one) >= MAX_CHARACTERS or not statement_in(one))
+    return [one for one in rest if importance(one) >= STATES - 1]
 
 
 def _fitting(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str]:

@@ -27,7 +27,7 @@ from throughline.context.summaries.readable_text import (
     without_pasted_blocks,
     without_quotations,
 )
-from throughline.context.summaries.statements import stated_facts, tells
+from throughline.context.summaries.statements import is_statement, stated_facts
 from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.summary_prompt import NOTHING
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
@@ -58,7 +58,7 @@ def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[Kep
     """Return the restated sentence for each line of a summary that cites exactly one user message.
 
     It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED, or
-    if the line is a copy of small talk.
+    if the line is a copy of what states nothing.
     `lines` are the lines below `KEEP:`. If one of them names the same sentence, it determines the fact's kind and
     subject.
     """
@@ -94,7 +94,8 @@ def _facts_of_citations(line: str, said: _Said, kind: FactKind, named: KeepLine 
     shared = {sentence: _shared(line_words, words_of(sentence)) for sentence in said.sentences}
     best = max(shared, key=lambda sentence: shared[sentence], default="")
     is_copied = bool(best) and line_words - _TELLER == words_of(best)
-    if best and shared[best] >= LEAST_SHARED and (tells(best) or not is_copied):
+    states = is_statement(best) or best.upper() == best.lower()  # in scripts without capitals names are not known
+    if best and shared[best] >= LEAST_SHARED and (states or not is_copied):
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
         kind, subject = (named.kind, named.subject) if named is not None and is_about else (kind, "")
         yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=1)
