@@ -1,5 +1,6 @@
 """Compaction around the turn: on demand, from far behind, against a rival, and after the provider's refusal."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -202,11 +203,13 @@ async def test_where_a_summariser_is_away_an_extract_stands_for_its_messages(
     )
     stage.model.by_request = lambda request: Say("noted " * 40) if request.tools else Fail(ModelUnavailable("away"))
 
-    await talk(stage, 12, words=60)
+    await talk(stage, 30, words=60)
 
     session = await stage.reload()
-    assert session.summary_through_position > 0
+    shown = next(one.prompt for one in reversed(stage.model.requests) if one.tools)
     assert "number 5 " in session.conversation_summary
+    first = min(int(number) for number in re.findall(r"number (\d+) word", f"{shown.messages}"))
+    assert session.summary_through_position >= 2 * first - 1  # the answer before it is shown, too
     assert session.summary_failure.endswith("Sentences out of the messages stand in its place.")
 
 

@@ -179,4 +179,6 @@ def _is_no_smaller(compaction: Compaction, after: View) -> bool:
     A history too long to be loaded in one piece is exempt: each summary is a step towards one that frees something.
     Written segments stay stored, so that they are not paid for again.
     """
-    return compaction.is_loaded_whole and after.model_tokens >= compaction.plan.tokens
+    history, cursor = compaction.conversation.history, compaction.session.summary_through_position
+    is_whole = not history or history[0].position <= cursor + 1
+    return is_whole and after.model_tokens >= compaction.plan.tokens

@@ -89,12 +89,6 @@ class Compaction:
         return is_too_small or self.policy.shape is SummaryShape.ROLLING
 
     @property
-    def is_loaded_whole(self) -> bool:
-        """Whether all messages behind the summary are loaded; the prompt leaves out what is not."""
-        history = self.conversation.history
-        return not history or history[0].position <= self.session.summary_through_position + 1
-
-    @property
     def run_id(self) -> RunId | None:
         """The run that waits for the compaction; None outside turns."""
         return None if self.lease is None else self.lease.run_id

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import structlog
 
+from throughline.context.compaction.compaction_triggers import has_hidden_messages
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.check_summary import NotWorthIt, SummaryRejected, check_summary
 from throughline.context.summaries.find_facts import facts_of, subjects_again, without_recall_results
@@ -305,10 +306,12 @@ class SummaryWriter:
 
     @property
     def _is_needed_now(self) -> bool:
-        """Whether a turn would have to leave messages out of its prompt."""
-        task = self.compaction
-        leaves_out = self.event.must_compact or not task.is_loaded_whole
-        return task.lease is not None and leaves_out and not self.reaches_further
+        """Whether a turn leaves messages out of its prompt that no summary covers."""
+        if self.compaction.lease is None or self.reaches_further:
+            return False
+        view, summarised = self.compaction.plan.view, self.compaction.session.summary_through_position
+        is_trimmed = view.state.trimmed_through_position > summarised
+        return self.event.must_compact or is_trimmed or has_hidden_messages(view.context_input)
 
     async def _begin_extract(self, reason: str) -> Summariser:
         """Return the model that makes extracts; record why no other's text is used, and lift the calls' deadline.
