@@ -69,6 +69,19 @@ async def test_where_every_text_is_refused_the_best_sentences_stand_for_the_mess
     assert done.session.summary_failure.endswith("Sentences out of the messages stand in its place.")
 
 
+async def test_facts_named_below_a_refused_text_are_kept_with_the_extract(database: Database) -> None:
+    stage = await stage_with(
+        database, "Fine.\nKEEP:\nperson | dog | Rex | #1\nperson | dog | Rex | #2\nperson | dog | Rex | #3"
+    )
+
+    await compact_now(stage)
+
+    version = await database.summaries.latest(stage.session.id)
+    assert version is not None
+    assert version.model == "offline"
+    assert [fact.subject for fact in version.kept_facts if fact.chosen] == ["dog"]
+
+
 async def test_where_another_model_is_down_nothing_is_extracted(database: Database) -> None:
     own = ScriptedModel()
     own.by_request = lambda _: Fail(ModelUnavailable("away"))

@@ -57,7 +57,8 @@ class StoredSegments:
             return copied
         written = await self.calls.ask(summariser, asked)
         said = without_recall_results(read) if self.compaction.policy.kind is SummaryKind.HYBRID else ()
-        naming = partial(with_facts, with_text(known, written), written.keep_lines, said, summariser.count)
+        lines = self.calls.refused_lines if summariser.is_extracting else written.keep_lines
+        naming = partial(with_facts, with_text(known, written), lines, said, summariser.count)
         return await self.save(await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS))
 
     async def save(self, new: NewSegment) -> Segment:

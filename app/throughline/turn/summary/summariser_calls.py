@@ -142,6 +142,7 @@ class SummariserCalls:
     - `unsaved`: an answer that is not stored yet; `kept`: the stored ones.
     - `timed_out_models`: not called again while there is a fallback.
     - `until`: the end of the present model's share of the time.
+    - `refused_lines`: the lines that name facts below the last refused text: each is checked by itself.
     - `spent`: the cost of all answers so far; `answered`: the answered calls, also of unusable answers.
     """
 
@@ -161,6 +162,7 @@ class SummariserCalls:
     kept: list[Written] = field(default_factory=list)
     timed_out_models: set[str] = field(default_factory=set)
     until: float = math.inf
+    refused_lines: str = ""
     spent: Spent = field(default_factory=Spent)
     answered: list[ModelCall] = field(default_factory=list)
 
@@ -370,6 +372,7 @@ class SummariserCalls:
         try:
             return await check_text(written, summariser, asked)
         except (NotWorthIt, SummaryRejected) as error:
+            self.refused_lines = written.keep_lines or self.refused_lines
             self._count_unused(written, error.code)
             raise
 
