@@ -158,7 +158,8 @@ async def summarise(planted: Planted, model: object, share: float, rounds: int, 
 def _survives(canary: Canary, text: str) -> bool:
     lines = text.casefold().splitlines()
     is_there = any(all(word.casefold() in line for word in canary.words) for line in lines)
-    return is_there and not (canary.gone and canary.gone.casefold() in text.casefold())
+    said = re.sub(r"\[#[^\]\n]{1,80}\]", "", text.casefold())  # a position may have the digits of the old value
+    return is_there and not (canary.gone and canary.gone.casefold() in said)
 
 
 def _message(position: int, role: Role, text: str, count: Count) -> Message:
