@@ -187,11 +187,12 @@ LEVEL_WITHIN = 200
 """Characters of a log's line within which its level stands."""
 
 _DIGITS, _LETTERS = re.compile(r"\d+"), re.compile(r"[^\W\d_]+")
-_LEVEL = re.compile(r"[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
+_LOG_LEVELS = "TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL"
+_LEVEL = re.compile(rf"[\[<(]?(?:{_LOG_LEVELS})")
 _ERROR_LEVEL = re.compile(r"(?<![\w\"'.=])(?:ERROR|FATAL|CRITICAL|PANIC)\b|\[(?:error|crit|alert|emerg|fatal)\]")
 _ANY_LEVEL = re.compile(_ERROR_LEVEL.pattern + r"|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING)\b")
 _ERROR_LINE = re.compile(rf"^(?=.{{0,{LEVEL_WITHIN}}}?(?:{_ERROR_LEVEL.pattern})).{{1,1000}}$", re.MULTILINE)
-_TIMED = re.compile(r".{0,60}\d\d?:\d\d|[\[<(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)")
+_TIMED = re.compile(rf".{{0,60}}\d\d?:\d\d|{_LEVEL.pattern}")
 _DIFF_HEADER = re.compile(
     r"^(?:index [0-9a-f]{7,40}\.\.[0-9a-f]{7,40}.{0,20}|diff --git .{1,400}|--- (?:a/.{1,300}|/dev/null))$"
     r"|(?<=^\+\+\+ )b/",
@@ -200,7 +201,7 @@ _DIFF_HEADER = re.compile(
 _PERSON = r"[^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,2}"
 _STAMP = re.compile(
     r"^\W{0,3}(?=.{0,24}\d\d?:\d\d)[\d./,:\[\]() -]{4,24}(?:[AP]M)?[\])]?[ –-]{0,3}"
-    rf"(?=(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL)){_PERSON}: |<{_PERSON}> )"
+    rf"(?=(?!{_LOG_LEVELS}){_PERSON}: |<{_PERSON}> )"
 )
 """The time before a line of a chat, behind which a name stands."""
 

@@ -150,8 +150,8 @@ class _Sentence:
     """The words of a sentence that are no values, its values, and its form.
 
     `before_end` are the words before what denies or ends something. `is_definite`: it begins like "the X". It says that
-    something changed (`is_any`), that the speaker corrects
-    themselves (`is_correcting`), that a value ended (`is_ending`), or all of it (`is_cancelling`).
+    something changed (`is_any`), that the speaker corrects themselves (`is_correcting`), that a value ended
+    (`is_ending`), all of it (`is_cancelling`), or that it ended or took another place (`is_moving`).
     """
 
     first: str
@@ -163,14 +163,30 @@ class _Sentence:
     is_correcting: bool
     is_ending: bool
     is_cancelling: bool
+    is_moving: bool
 
     @property
     def all_words(self) -> frozenset[str]:
         return self.words.union(*(value.words for value in self.values))
 
+    @property
+    def holding(self) -> tuple[_Value, ...]:
+        """The values that the sentence neither denies nor leaves."""
+        return tuple(value for value in self.values if not value.is_left)
+
+    @property
+    def held(self) -> set[tuple[str, ...]]:
+        """The words of each of these values."""
+        return {value.words for value in self.holding}
+
+    @property
+    def left(self) -> set[tuple[str, ...]]:
+        """The words of each value that the sentence denies or leaves."""
+        return {value.words for value in self.values if value.is_left}
+
     def keyed(self) -> Iterator[tuple[Key, _Value]]:
         """Yield each value that holds, with what the sentence says besides."""
-        holding = [value for value in self.values if not value.is_left]
+        holding = self.holding
         for at, value in enumerate(holding):
             others = frozenset(other.words for other in (*holding[:at], *holding[at + 1 :]))
             yield (self.words, others, value.kind, self.is_any and not value.is_after_copula), value
@@ -194,17 +210,16 @@ def keys_of(sentence: str) -> frozenset[Key]:
     read = _read(sentence)
     if not read.all_words:
         return frozenset()
-    ends = (_end_key(value.words) for value in read.values if not value.is_left)
-    return frozenset((*(key for key, _ in read.keyed()), *ends, _end_key((read.first,))))
+    return frozenset((*(key for key, _ in read.keyed()), *map(_end_key, read.held), _end_key((read.first,))))
 
 
 def replaced_keys(sentence: str) -> frozenset[Key]:
     """Return the keys of the statements that a sentence may replace: those of its values, and of what it ends."""
     read = _read(sentence)
-    left = [_end_key(value.words) for value in read.values if value.is_left]
+    left = read.left
     if not left and (read.is_ending or read.is_cancelling):
-        left = [_end_key((read.first,))]
-    return frozenset((*(key for key, _ in read.replacing()), *left))
+        left = {(read.first,)}
+    return frozenset((*(key for key, _ in read.replacing()), *map(_end_key, left)))
 
 
 def _end_key(words: tuple[str, ...]) -> Key:
@@ -230,17 +245,14 @@ def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
     is_form = old.is_after_copula and new.is_after_copula and old.place == new.place and one.first == other.first
     if not is_form or other.is_any:
         return is_form
-    is_certain = (new.kind != "word" or not _ATTRIBUTES.isdisjoint(one.words)) and (
-        one.is_definite or other.is_definite
-    )
-    return is_certain and _MANY.isdisjoint(one.words)
+    is_value = new.kind != "word" or not _ATTRIBUTES.isdisjoint(one.words)
+    return is_value and (one.is_definite or other.is_definite) and _MANY.isdisjoint(one.words)
 
 
 def _is_ended(one: _Sentence, other: _Sentence) -> bool:
     """Return whether the later sentence denies the value of the earlier one, ends it and goes on, or cancels all."""
-    left = {value.words for value in other.values if value.is_left}
-    denied = {value.words for value in one.values if not value.is_left}
-    if denied and one.words == other.words and denied <= left:
+    denied = one.held
+    if denied and one.words == other.words and denied <= other.left:
         return True
     if other.is_cancelling and other.words and not other.values:
         return other.words <= one.words and one.first == other.first
@@ -253,10 +265,9 @@ def could_replace(before: str, after: str) -> bool:
     It ends something, or both have a value of one kind which the other has not, and one of them no further ones.
     """
     one, other = _read(before), _read(after)
-    left = {value.words for value in other.values if value.is_left}
+    left = other.left
     takes_back = not left.isdisjoint(value.words for value in one.values)
-    is_ending = other.is_ending or not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(after)))
-    if is_ending and (takes_back or not left) and other.before_end <= one.all_words:
+    if (other.is_ending or other.is_moving) and (takes_back or not left) and other.before_end <= one.all_words:
         return True
     old, new = _values_beside(one, other), _values_beside(other, one)
     if not new:
@@ -268,8 +279,8 @@ def could_replace(before: str, after: str) -> bool:
 
 def _values_beside(one: _Sentence, other: _Sentence) -> list[_Value]:
     """Return the values of the first that the other has not."""
-    known = {value.words for value in other.values if not value.is_left}
-    return [value for value in one.values if not value.is_left and value.words not in known]
+    known = other.held
+    return [value for value in one.holding if value.words not in known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +306,7 @@ class _Word:
 
 @lru_cache(MOST_KNOWN)
 def _read(sentence: str) -> _Sentence:
+    is_moving = not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(sentence)))
     sentence = _NOT_FORGOTTEN.sub(" ", MOVED_ON.sub(" ", sentence))
     every = _WORD.findall(sentence)
     plain = {word.casefold() for word in every}
@@ -314,6 +326,7 @@ def _read(sentence: str) -> _Sentence:
         is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
         is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_endings(sentence))),
+        is_moving=is_moving,
     )
 
 
@@ -326,9 +339,10 @@ def _before_end(every: Sequence[str], read: Sequence[_Word]) -> frozenset[str]:
 
 def _words_of(every: Sequence[str]) -> Iterator[_Word]:
     """Yield the words that are compared: no articles, pronouns and words of change."""
-    place, left, is_aside, is_after_copula, is_joined = "", 0, False, False, False
-    for at, word in enumerate(every):
-        plain, begins = word.casefold(), {one.casefold() for one in every[:at]} <= _OWNED
+    place, left, is_aside, is_after_copula, is_joined, is_first = "", 0, False, False, False, True
+    for word in every:
+        plain = word.casefold()
+        begins, is_first = is_first, is_first and plain in _OWNED
         left = max(left - 1, 0)
         if plain in _LEFT or plain.endswith(("n't", "n’t")):
             left = _REACH
