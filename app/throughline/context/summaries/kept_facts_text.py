@@ -196,20 +196,19 @@ def _left_out(left_out: Sequence[KeptFact]) -> str:
 
 
 def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
-    """Return for each fact the last position at which a person mentioned a rare word of its subject; 0 for none."""
+    """Return for each fact the last position at which a person changed something by a rare word of its subject.
+
+    It is 0 for none.
+    """
     words = {fact: words_of(fact.text) for fact in facts if fact.said_by is Role.USER and not fact.replaced_by}
-    having: defaultdict[str, list[int]] = defaultdict(list)
+    having: defaultdict[str, set[int]] = defaultdict(set)
+    changed: defaultdict[str, int] = defaultdict(int)
     for fact, of_text in words.items():
         for word in of_text:
-            having[word].append(fact.position)
-    rare = {word: max(positions) for word, positions in having.items() if len(set(positions)) <= RARE}
-    changed = {word: at for fact in words if changes(fact.text) for word in words[fact] if (at := rare.get(word))}
-
-    def after(fact: KeptFact) -> int:
-        of_subject = (rare.get(word, 0) for word in subject_key(fact.subject))
-        return max((*of_subject, *(changed.get(word, 0) for word in words.get(fact, ()))), default=0)
-
-    return {fact: after(fact) if fact.subject else 0 for fact in facts}
+            having[word].add(fact.position)
+            changed[word] = max(changed[word], fact.position if changes(fact.text) else 0)
+    rare = {word: changed[word] for word, positions in having.items() if len(positions) <= RARE}
+    return {fact: max((rare.get(word, 0) for word in subject_key(fact.subject)), default=0) for fact in facts}
 
 
 def _grouped(kept: Iterable[KeptFact], later: Mapping[KeptFact, int]) -> Iterator[str]:
