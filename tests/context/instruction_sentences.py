@@ -268,6 +268,10 @@ SAID_ONCE = {
         "ERROR: port must be a number", "Warning: never call free twice", "TODO: always check the size",
         "assert the list is never empty", "It always was, as far as I know.", "I said it always worked.",
         "As far as I know they never paid.", "Is this always the case?",
+        "Because then you never know.", "Comes on every time you turn it on.", "One thing left is to always ask them.",
+        "What you need is never in stock.", "More tests will never find that bug.",
+        "People can never be sure.",
+        "If not, people can always default to plain text.", "Finding out was never the goal of the study.",
     ),
     "de": (
         "Sie sagt immer dasselbe.", "Immer dieses Problem.", "Mach dir keine Sorgen.",
@@ -282,6 +286,7 @@ SAID_ONCE = {
         "Das Paket kam nie an.", "Ein Kunde ruft immer an.", "Eine Antwort kam nie.", "Mein Drucker streikt immer.",
         "Meine Mutter kocht immer.", "Unsere Züge sind immer voll.", "Im Winter ist es immer dunkel.",
         "Am Montag ist es immer voll.", "Sagst du immer die Wahrheit?", "Diese Seite lädt nie.", "Noch nie gehört.",
+        "Weil immer etwas schiefgeht.",
         "Wir wohnen immer noch hier.", "Es darf nie wieder passieren, storniere bitte alles.",
     ),
     "fr": (
@@ -294,6 +299,7 @@ SAID_ONCE = {
         "Ce bus est toujours en retard.", "Cette page ne charge jamais.", "Le colis n'est jamais arrivé.",
         "La page plante toujours.", "Les trains sont toujours pleins.", "Un client appelle toujours.",
         "Une réponse n'est jamais venue.", "Mon imprimante tombe toujours en panne.", "N'ai jamais reçu le colis.",
+        "Parce que quelqu'un oublie toujours.",
         "Ils ne viennent jamais.", "Tu dis toujours ça.",
     ),
     "es": (

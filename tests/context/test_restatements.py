@@ -172,9 +172,17 @@ def test_what_is_taken_back_or_given_another_value_is_replaced(one: str, other: 
             "The dinner with Anna is on 3 May.",
             "Do not worry, the dinner with Anna is not cancelled.",
         ),
+        ("call with Ida", "The call with Ida is on Tuesday at 15:15.", "Please don't forget the call with Ida."),
+        ("call with Ida", "The call with Ida is on Tuesday at 15:15.", "The call with Ida has not changed."),
+        ("Termin mit Eva", "Der Termin mit Eva ist am Montag.", "Vergiss bitte nicht den Termin mit Eva."),
+        ("IBAN von Ute", "Die IBAN von Ute ist DE47 8928 8928.", "Die IBAN von Ute hat sich nicht geändert."),
+        ("cita con Eva", "La cita con Eva es el martes a las 15:15.", "No olvides la cita con Eva."),
+        ("rendez-vous avec Eva", "Le rendez-vous avec Eva est mardi à 15:15.", "N'oublie pas le rendez-vous avec Eva."),
     ],
 )
-def test_a_sentence_about_something_else_ends_no_fact_that_a_model_named(subject: str, before: str, after: str) -> None:
+def test_a_sentence_about_something_else_or_a_reminder_ends_no_named_fact(
+    subject: str, before: str, after: str
+) -> None:
     messages = stored([Said(Role.USER, before), Said(Role.USER, after)], by_length)
     named = KeptFact(FactKind.VALUE, before, 1, subject=subject, chosen=1)
 

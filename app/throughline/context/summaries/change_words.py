@@ -28,11 +28,9 @@ NEGATIONS = words_in("no not kein keine keinen sin pas sem")
 CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
 """Words of change in scripts without spaces, as parts of a sentence."""
 
-FORGETTING_WORDS = words_in("forget vergiss olvida oublie")
-NOT_FORGETTING = words_in("don t not nicht no pas n")
-"""Words that negate a word of FORGETTING_WORDS if they stand before it: "don't forget"."""
+_FORGETTING_WORDS = words_in("forget vergiss olvida oublie")
 
-_CORRECTING = CHANGE_WORDS - NEGATIONS - NOT_FORGETTING
+_CORRECTING = CHANGE_WORDS - NEGATIONS - words_in("not nicht no pas")
 """Words that correct something even in an addition. Negations do not: "I also do not eat nuts"."""
 
 ADDING_WORDS = words_in("""
@@ -55,9 +53,10 @@ MOVED_ON = re.compile(
 """Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
 
 _NOT_ENDED = re.compile(
-    r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |yet |wurde )?"
-    r"(?:cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
-    r"|abgesagt|verschoben|cancelad[oa]|annulée?)\b",
+    r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |yet |wurde |ha |han |si |se )?"
+    r"(?:forget|cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
+    r"|abgesagt|verschoben|geändert|cancelad[oa]|cambiado|olvid(?:es|en|emos|arse)|annulée?|changé)\b"
+    r"|\b(?:vergiss|vergesst|vergessen sie)(?: \w{1,20}){0,2} nicht\b|\bn['’]oublie[zs]? (?:surtout )?pas\b",
     re.IGNORECASE,
 )
 
@@ -67,13 +66,13 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9ff
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
     """Return whether a sentence has a word with which people withdraw or change a statement."""
-    words = words_in_order(MOVED_ON.sub(" ", sentence))
+    words = words_in_order(without_denied_endings(MOVED_ON.sub(" ", sentence)))
     return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
 
 
 def is_cancelling(sentence: str) -> bool:
     """Return whether a sentence says that something does not take place any more: "the trip is cancelled"."""
-    return not (ENDING_WORDS - FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_endings(sentence)))
+    return not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_endings(sentence)))
 
 
 @lru_cache(MOST_KNOWN)
@@ -85,7 +84,7 @@ def adds(sentence: str) -> bool:
 
 
 def without_denied_endings(sentence: str) -> str:
-    """Return a sentence without what it says did not happen, such as "not cancelled"."""
+    """Return a sentence without what it says did not happen, or must not: "not cancelled", "don't forget"."""
     return _NOT_ENDED.sub(" ", sentence)
 
 

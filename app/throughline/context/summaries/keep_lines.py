@@ -11,9 +11,7 @@ from itertools import islice, pairwise, takewhile
 
 from throughline.context.summaries.change_words import (
     ENDING_WORDS,
-    FORGETTING_WORDS,
     NEGATIONS,
-    NOT_FORGETTING,
     changes,
     without_denied_endings,
     words_in_order,
@@ -302,8 +300,6 @@ def _is_ended(key: frozenset[str], sentence: str) -> bool:
     An example of the latter is "no reminder".
     """
     words = words_in_order(without_denied_endings(sentence))
-    if any(word in FORGETTING_WORDS and before in NOT_FORGETTING for before, word in pairwise(words)):
-        return False
     return not ENDING_WORDS.isdisjoint(words) or any(
         before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
     )

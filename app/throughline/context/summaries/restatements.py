@@ -114,7 +114,8 @@ _ENDED = re.compile(
 _LEFT = words_in("left from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
 """Words before a value that is left or denied: "from Friday to Monday", "not 900 euros"."""
 
-_NOT_FORGOTTEN = re.compile(r"\b(?:don['’]t|do not|never) forget\b|\bvergiss nicht\b|\bno olvides\b", re.IGNORECASE)
+_OF = words_in("von desde")
+"""Words of _LEFT that mean "of" or "since" unless a word of _TOWARDS follows: "die IBAN von Ute"."""
 
 _REACH = 3
 """Words that may stand between such a word and the value: "not on the Friday"."""
@@ -307,7 +308,7 @@ class _Word:
 @lru_cache(MOST_KNOWN)
 def _read(sentence: str) -> _Sentence:
     is_moving = not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(sentence)))
-    sentence = _NOT_FORGOTTEN.sub(" ", MOVED_ON.sub(" ", sentence))
+    sentence = without_denied_endings(MOVED_ON.sub(" ", sentence))
     every = _WORD.findall(sentence)
     plain = {word.casefold() for word in every}
     read = list(_words_of(every))
@@ -340,11 +341,12 @@ def _before_end(every: Sequence[str], read: Sequence[_Word]) -> frozenset[str]:
 def _words_of(every: Sequence[str]) -> Iterator[_Word]:
     """Yield the words that are compared: no articles, pronouns and words of change."""
     place, left, is_aside, is_after_copula, is_joined, is_first = "", 0, False, False, False, True
+    leaving = _LEFT if any(word in _TOWARDS for word in every) else _LEFT - _OF
     for word in every:
         plain = word.casefold()
         begins, is_first = is_first, is_first and plain in _OWNED
         left = max(left - 1, 0)
-        if plain in _LEFT or plain.endswith(("n't", "n’t")):
+        if plain in leaving or plain.endswith(("n't", "n’t")):
             left = _REACH
         if plain in _COPULAS:
             is_after_copula = True
