@@ -138,6 +138,15 @@ def merged(*said: str) -> list[tuple[str, int]]:
         ("We fly to Rome on 3 May.", "We fly back on 10 May now."),
         ("The budget is 5000 euros.", "If the budget is 7000 euros, we could add a pool now."),
         ("On Monday I went up 3 floors.", "On Friday I went up 3 floors."),
+        ("The train leaves at 8:00.", "The train leaves at 10:00."),
+        ("The demo is on Monday in Oslo.", "The demo was moved to Rome."),
+        ("The meeting with Anna is on Monday.", "The meeting with Ben was moved to Tuesday."),
+        ("The budget is 500 euros.", "Last year the budget was 300 euros, not more."),
+        ("The hall costs 900 EUR on Friday.", "The hall costs 950 EUR on Sunday."),
+        ("The run took 3 hours.", "No, 5 minutes."),
+        ("The heap is 3,000 MB.", "No, I have 5 cats."),
+        ("The service listens on port 8003.", "Is it port 8004?"),
+        ("We fly at 10:30.", "We should be there at 9:30."),
     ],
 )
 def test_a_denial_or_a_change_of_something_else_ends_nothing(one: str, other: str) -> None:
@@ -155,6 +164,13 @@ def test_a_denial_or_a_change_of_something_else_ends_nothing(one: str, other: st
         ("My email is a@x.de.", "My email is b@x.de."),
         ("The deadline has moved to Friday.", "The deadline has moved to Monday."),
         ("My budget is 500 euros now.", "My budget is 700 euros now."),
+        ("The visit takes place on 21 June.", "The visit takes place on 11 March, the old slot is gone."),
+        ("The pickup is done by Fastlane.", "The pickup will be done by Swiftway, the other firm is full."),
+        ("El presupuesto de la fiesta es de 5.492 euros.", "Hemos bajado el presupuesto de la fiesta a 1.600 euros."),
+        ("Die Trainerin heißt Svenja Uhlig.", "Die neue Trainerin ist Petra Zander."),
+        ("房租每月4573元。", "房租涨到每月4807元了。"),
+        ("The migration runs on 9 April.", "The migration was pushed to 6 June."),
+        ("Die Sitzung ist am Montag um 10.", "Die Sitzung wurde auf Dienstag verschoben."),
     ],
 )
 def test_what_is_taken_back_or_given_another_value_is_replaced(one: str, other: str) -> None:
@@ -189,6 +205,43 @@ def test_a_sentence_about_something_else_or_a_reminder_ends_no_named_fact(
     kept = merge_kept_facts((), facts_of(messages, [named], ()))
 
     assert [fact.replaced_by for fact in kept if fact.text == before] == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "about"),
+    [
+        ("The parking permit carries PK-2041.", "Sorry, I misread it, PK-5857 it is.", "The parking permit carries"),
+        ("Yoga begins at 12:10.", "Ah no, 15:11.", "Yoga begins at"),
+        ("The stage rent is 5,932 EUR.", "No wait, make that 6,932 EUR.", "The stage rent is"),
+        ("The fence is 60.5 metres long.", "Sorry, that should be 71.6 metres.", "The fence is"),
+        ("Die Sitzung ist um 12:30.", "Nein, Moment, 13:30.", "Die Sitzung ist um"),
+    ],
+)
+def test_a_correction_in_few_words_replaces_what_was_said_just_before(before: str, after: str, about: str) -> None:
+    for at, replaced_by, subject in ((5, 5, about), (25, 0, "")):
+        facts: tuple[KeptFact, ...] = ()
+        for position, text in ((1, "We have 12 chairs."), (3, before), (at, after)):
+            messages = stored([Said(Role.USER, text)], by_length, first=position)
+            facts = merge_kept_facts(facts, facts_of(messages, (), facts))
+
+        kept = {fact.text: (fact.replaced_by, fact.subject) for fact in facts}
+        assert kept == {"We have 12 chairs.": (0, ""), before: (replaced_by, ""), after: (0, subject)}
+
+
+@pytest.mark.parametrize(
+    ("subject", "before", "after"),
+    [
+        ("cleaner", "Ida Moss cleans for us on Fridays.", "Our cleaner stopped, nobody comes any more."),
+        ("ponente invitado", "El ponente invitado es Lucía Zubiri.", "Ya no habrá ponente invitado."),
+    ],
+)
+def test_what_no_longer_is_ends_what_a_model_named(subject: str, before: str, after: str) -> None:
+    messages = stored([Said(Role.USER, before), Said(Role.USER, after)], by_length)
+    named = KeptFact(FactKind.PERSON, before, 1, subject=subject, chosen=1)
+
+    kept = merge_kept_facts((), facts_of(messages, [named], ()))
+
+    assert [fact.replaced_by for fact in kept if fact.text == before] == [2]
 
 
 def said_by(*statements: tuple[str, str]) -> list[tuple[str, str, int]]:

@@ -8,7 +8,7 @@ from throughline.context.summaries.readable_text import words_in
 
 ENDING_WORDS = words_in(
     "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
-    "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
+    "zurückgenommen descartado descartada olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
 )
 """Words that say that something no longer holds, such as `cancelled`."""
 
@@ -60,14 +60,22 @@ _NOT_ENDED = re.compile(
     re.IGNORECASE,
 )
 
+NO_LONGER = re.compile(
+    r"\b(?:no longer|(?:not|nobody|nothing|no one)\b.{0,40}\bany ?more|nicht mehr|kein\w{0,2} .{0,40}\bmehr|ya no"
+    r"|ne .{0,20} plus)\b|n['’]t .{0,40}\bany ?more\b",
+    re.IGNORECASE,
+)
+"""Phrases that say that something no longer holds."""
+
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
 
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
-    """Return whether a sentence has a word with which people withdraw or change a statement."""
+    """Return whether a sentence has words with which people withdraw or change a statement."""
     words = words_in_order(without_denied_endings(MOVED_ON.sub(" ", sentence)))
-    return not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
+    has_word = not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
+    return has_word or NO_LONGER.search(sentence) is not None
 
 
 def is_cancelling(sentence: str) -> bool:

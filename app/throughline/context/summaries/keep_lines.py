@@ -12,6 +12,7 @@ from itertools import islice, pairwise, takewhile
 from throughline.context.summaries.change_words import (
     ENDING_WORDS,
     NEGATIONS,
+    NO_LONGER,
     changes,
     without_denied_endings,
     words_in_order,
@@ -295,13 +296,15 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
-    """Return whether a sentence ends a subject by a word like "cancelled" or by a negation before it.
+    """Return whether a sentence about a subject ends it: "cancelled", "no longer", or a negation before it.
 
-    An example of the latter is "no reminder".
+    An example of the last is "no reminder".
     """
     words = words_in_order(without_denied_endings(sentence))
-    return not ENDING_WORDS.isdisjoint(words) or any(
-        before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
+    return (
+        not ENDING_WORDS.isdisjoint(words)
+        or NO_LONGER.search(sentence) is not None
+        or any(before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words))
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from throughline.context.summaries.change_words import adds, changes
 from throughline.context.summaries.fact_subjects import is_same_subject, subject_key, words_of
 from throughline.context.summaries.keep_lines import (
+    SUBJECT_CHARACTERS,
     are_siblings,
     chance_numbers,
     has_chance_numbers_only,
@@ -21,6 +22,7 @@ from throughline.context.summaries.keep_lines import (
 )
 from throughline.context.summaries.restatements import (
     Key,
+    corrected_in_short,
     could_replace,
     keys_of,
     replaced_keys,
@@ -38,6 +40,9 @@ MAX_STATED = 300
 
 RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
+
+JUST_BEFORE = 6
+"""How many messages back a correction in few words may refer to."""
 
 MAX_INSTRUCTIONS = 200
 """Most standing instructions kept, in addition to the facts."""
@@ -172,6 +177,10 @@ class _Current:
         """
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
+            for at, about in self._corrected_in_short(fact):
+                self._end(at, fact.position)
+                fact = replace(fact, subject=fact.subject or self.facts[at].subject or about[:SUBJECT_CHARACTERS])
+                key = subject_key(fact.subject)
             earlier = [at for at in self._earlier(key, words, fact) if not _are_of_two_people(self.facts[at], fact)]
             if fact.said_by is Role.ASSISTANT and any(self._is_stated(at) for at in earlier):
                 return
@@ -190,6 +199,22 @@ class _Current:
         if fact.said_by is Role.USER:
             found |= {*self._of_text(key, words, fact), *self._of_values(fact)}
         return sorted(found)
+
+    def _corrected_in_short(self, fact: KeptFact) -> list[tuple[int, str]]:
+        """Return the index of the same person's last statement that the fact corrects in few words, if there is one.
+
+        Beside it stands what the statement is about.
+        """
+        for at in range(len(self.facts) - 1, -1, -1):
+            before = self.facts[at]
+            if before.position < fact.position - JUST_BEFORE or fact.said_by is not Role.USER:
+                break
+            is_theirs = before.said_by is Role.USER and before.author == fact.author and not before.replaced_by
+            if is_theirs and before.position < fact.position:
+                about = corrected_in_short(before.text, fact.text)
+                if about:
+                    return [(at, about)]
+        return []
 
     def _of_subject(self, key: frozenset[str], fact: KeptFact) -> Iterator[int]:
         for at in {at for word in key for at in self.by_word[word]}:

@@ -19,6 +19,7 @@ from throughline.context.summaries.change_words import (
     ENDING_WORDS,
     MOVED_ON,
     NEGATIONS,
+    NO_LONGER,
     without_denied_endings,
     words_in_order,
 )
@@ -35,14 +36,14 @@ MOST_VALUES, MOST_VALUE_WORDS = 6, 8
 _FUNCTION = words_in("""
     a an the i we you he she it they my our your his her its their this that these those of s
     called named and or as than then so just also there here will would shall should can could has have had do does did
-    am be been again today please sorry wait ok okay well yes
+    am been was were wurde wurden again today please sorry wait ok okay well yes
     ein eine einen einem einer der die das den dem des ich wir du er sie es mein meine meinen unser unsere unseren dein
     heisst und oder als wird werden hat haben heute bitte
-    un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de y o como ha han hoy
+    un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de y o como ha han hemos hoy
     une le les je nous mon ma mes notre nos ton votre son du des et ou a ont
 """)
 _PLACING = words_in("""
-    to for in on at by with from under over through von zu für im am an auf bei mit aus
+    to for in on at by with from under over through von zu für im am um an auf bei mit aus
     en para con por à pour au aux avec dans sur
 """)
 """Prepositions: two values with one between them are two values, and "on Monday" is no other value of "in Berlin"."""
@@ -57,9 +58,15 @@ _ASIDE = words_in("since after before until seit nach vor bis desde después ant
 """Words before a time that does not belong to the statement: "since Monday"."""
 
 _COPULAS = words_in("is are be ist sind lautet es son est sont 是")
+_STATING = words_in("""
+    takes begins starts ends closes opens lasts costs weighs expires finishes beginnt endet kostet öffnet schliesst
+    empieza termina cuesta cierra abre commence finit coûte ferme ouvre
+""")
+"""Verbs behind which "the X" has one value, as behind a copula: "the visit takes place on 3 May"."""
+
 _NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
-    change 改 到 现 在 了 的 anymore update updated correction corrected switched switch raise raise lowered
+    change moves 改 到 现 在 了 的 涨 降 anymore update updated correction corrected switched switch raise raise lowered
     lower extended shortened increased increase decreased reduced cut went up down grew fell longer plan plans
     raised pushed renamed replaced rescheduled left
     erhöht gesenkt verlängert gewechselt aktualisiert
@@ -67,6 +74,15 @@ _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
 """)
 _CORRECTING = words_in("actually instead correction rather stattdessen korrektur doch mejor sino plutôt finalement")
 """Words behind which also a plain word replaces another: "actually, I prefer coffee"."""
+
+_OPENERS = words_in("""
+    no wait sorry oops hmm correction wrong misread mistyped mistake typo meant actually
+    nein moment entschuldigung korrektur falsch meinte perdón corrección quise pardon correction erreur 不对 更正 抱歉
+""")
+"""Words in the first clause of short corrections: "ah no, 15:30", "I misread it, PK-58 it is"."""
+
+_FILLING = words_in("ah oh make that read it i")
+"""Other words that such corrections have beside the value."""
 
 _OWNED = words_in("""
     the my our your his her their its der die das mein meine unser unsere dein deine el la mi nuestro nuestra tu
@@ -102,13 +118,10 @@ _TIMES = words_in("""
 """)
 """Names of days and months, also where they are written in lower case."""
 
+_CLAUSE_END = re.compile(r",\s")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+(?:[-_'’.,:/@][^\W_]+)*")
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2}(?:am|pm)|\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
-_ENDED = re.compile(
-    r"\b(?:no longer|not .{0,40} any ?more|instead of|rather than|nicht mehr|statt|ya no|en vez de|au lieu de"
-    r"|ne .{0,20} plus)\b",
-    re.IGNORECASE,
-)
+_ENDED = re.compile(rf"{NO_LONGER.pattern}|\b(?:instead of|rather than|statt|en vez de|au lieu de)\b", re.IGNORECASE)
 """Stands before a value that no longer holds: "we no longer use Redis, we use RabbitMQ"."""
 
 _LEFT = words_in("left from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
@@ -181,6 +194,12 @@ class _Sentence:
         return {value.words for value in self.holding}
 
     @property
+    def moved_to(self) -> tuple[_Value, ...]:
+        """The only value, if the sentence says that "the X" changed to it: "the demo was pushed to Monday"."""
+        is_moved = self.is_any and self.is_definite and not self.is_cancelling and len(self.holding) == 1
+        return tuple(value for value in self.holding if is_moved and value.place in _TOWARDS)
+
+    @property
     def left(self) -> set[tuple[str, ...]]:
         """The words of each value that the sentence denies or leaves."""
         return {value.words for value in self.values if value.is_left}
@@ -211,16 +230,28 @@ def keys_of(sentence: str) -> frozenset[Key]:
     read = _read(sentence)
     if not read.all_words:
         return frozenset()
-    return frozenset((*(key for key, _ in read.keyed()), *map(_end_key, read.held), _end_key((read.first,))))
+    moved = (_moved_key(word, value.kind) for value in read.holding for word in read.words)
+    return frozenset((*(key for key, _ in read.keyed()), *moved, *map(_end_key, read.held), _end_key((read.first,))))
 
 
 def replaced_keys(sentence: str) -> frozenset[Key]:
     """Return the keys of the statements that a sentence may replace: those of its values, and of what it ends."""
-    read = _read(sentence)
+    read, clause = _read(sentence), _read(_first_clause(sentence))
     left = read.left
     if not left and (read.is_ending or read.is_cancelling):
         left = {(read.first,)}
-    return frozenset((*(key for key, _ in read.replacing()), *map(_end_key, left)))
+    moved = (_moved_key(read.first, value.kind) for value in read.moved_to)
+    return frozenset((*(key for one in (read, clause) for key, _ in one.replacing()), *moved, *map(_end_key, left)))
+
+
+def _moved_key(word: str, kind: str) -> Key:
+    """Return the key of a word of a statement whose value may be moved, raised or changed to another one."""
+    return frozenset({word}), frozenset(), f"moved {kind}", False
+
+
+def _first_clause(sentence: str) -> str:
+    """Return what stands before the first comma: "the visit is on 3 May, the old slot is gone"."""
+    return _CLAUSE_END.split(sentence, maxsplit=1)[0]
 
 
 def _end_key(words: tuple[str, ...]) -> Key:
@@ -233,8 +264,21 @@ def restates(before: str, after: str) -> bool:
     one, other = _read(before), _read(after)
     if not one.all_words or not other.all_words:
         return False
+    is_new = _has_new_value(one, other) or _has_new_value(one, _read(_first_clause(after)))
+    return is_new or _is_moved(one, other) or _is_ended(one, other)
+
+
+def _has_new_value(one: _Sentence, other: _Sentence) -> bool:
+    """Return whether both say the same of two values of one kind, of which the other's is the new one."""
     pairs = ((old, new) for key, old in one.keyed() for same, new in other.replacing() if key == same)
-    return any(_is_new(old, new, one, other) for old, new in pairs) or _is_ended(one, other)
+    return any(_is_new(old, new, one, other) for old, new in pairs)
+
+
+def _is_moved(one: _Sentence, other: _Sentence) -> bool:
+    """Return whether the later sentence says that the only value of the earlier one's subject changed to another."""
+    same = [old.words for old in one.holding for new in other.moved_to if old.kind == new.kind]
+    is_other = len(same) == len(one.holding) == 1 and same[0] not in other.held
+    return is_other and one.first == other.first and other.words <= one.words and one.words.isdisjoint(_MANY)
 
 
 def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
@@ -248,6 +292,24 @@ def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
         return is_form
     is_value = new.kind != "word" or not _ATTRIBUTES.isdisjoint(one.words)
     return is_value and (one.is_definite or other.is_definite) and _MANY.isdisjoint(one.words)
+
+
+def corrected_in_short(before: str, after: str) -> str:
+    """Return what `before` says in front of a value that `after` corrects in few words; '' if it corrects none.
+
+    "Sorry, make that 30 euros": `after` begins like a correction, and says nothing but a value of the same kind, and
+    words of `before`.
+    """
+    clauses = _CLAUSE_END.split(after)
+    if _OPENERS.isdisjoint(_WORD.findall(clauses[0].casefold())) or after.endswith(("?", "？")):
+        return ""
+    kept = [word for word in _words_of(_WORD.findall(clauses[-1])) if word.plain not in _OPENERS | _FILLING]
+    words, values = _divided(kept)
+    one = _read(before)
+    same = [old.words for old in one.holding if values and old.kind == values[0].kind]
+    if not (len(values) == len(same) == 1 and values[0].words != same[0] and words <= one.words):
+        return ""
+    return before[: before.casefold().find(same[0][0])].strip()
 
 
 def _is_ended(one: _Sentence, other: _Sentence) -> bool:
@@ -341,10 +403,11 @@ def _before_end(every: Sequence[str], read: Sequence[_Word]) -> frozenset[str]:
 def _words_of(every: Sequence[str]) -> Iterator[_Word]:
     """Yield the words that are compared: no articles, pronouns and words of change."""
     place, left, is_aside, is_after_copula, is_joined, is_first = "", 0, False, False, False, True
+    is_definite = bool(every) and every[0].casefold() in _OWNED
     leaving = _LEFT if any(word in _TOWARDS for word in every) else _LEFT - _OF
     for word in every:
         plain = word.casefold()
-        begins, is_first = is_first, is_first and plain in _OWNED
+        begins, is_first = is_first, is_first and (plain in _OWNED or plain in _CHANGING)
         left = max(left - 1, 0)
         if plain in leaving or plain.endswith(("n't", "n’t")):
             left = _REACH
@@ -356,6 +419,7 @@ def _words_of(every: Sequence[str]) -> Iterator[_Word]:
             place, left = plain, 0 if plain == "to" else left
         elif plain not in _FUNCTION and plain not in _CHANGING and plain not in _NEGATED and plain not in _LEFT:
             yield _Word(word, place, bool(left), is_aside, is_after_copula, is_joined, is_first=begins)
+            is_after_copula = is_after_copula or (is_definite and plain in _STATING)
             left = _REACH if left and _is_value(word) else left
             place, is_aside, is_joined = "", is_aside and _is_value(word), True
             continue

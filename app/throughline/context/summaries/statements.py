@@ -5,6 +5,7 @@ talk and questions have less. The offline model chooses its sentences by the sam
 and French are known in full; other languages by numbers and names.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -26,6 +27,9 @@ from throughline.domain.summary import FactKind, KeptFact
 
 STATES = 2
 """Importance from which a sentence states something to keep."""
+
+IMPORTANCE_CHOICES, SHORT_FACT = 4, 60
+"""Choices of a model that the words of a fact are worth, and characters up to which a fact is short."""
 
 MOST_OF_MESSAGE, MOST_PASTED = 20, 8
 """Most statements kept from one message, and of these from text pasted into it."""
@@ -65,11 +69,12 @@ _KINDS = {
         avant le, 截止, 期限""",
 }
 _RELATIONS = """sister, brother, wife, husband, partner, mother, father, mum, mom, dad, daughter, son, cousin,
-    friend, boss, manager, colleague, neighbour, neighbor, doctor, lawyer, landlord, teacher, dog, cat, customer,
-    client, provider, competitor, cto, ceo, cfo, lead, schwester, bruder, frau, mann, mutter, vater, tochter, sohn,
-    freund, freundin, chef, chefin, kollege, kollegin, ärztin, arzt, hund, katze, kunde, kundin, hermana, hermano,
-    esposa, marido, madre, padre, hija, hijo, amiga, amigo, jefe, jefa, médico, perro, gato, cliente, sœur, frère,
-    femme, mari, mère, père, fille, fils, ami, amie, médecin, chien, chat, 姐姐, 妹妹, 哥哥, 弟弟, 妻子, 丈夫, 医生"""
+    friend, boss, manager, coach, colleague, neighbour, neighbor, doctor, lawyer, landlord, teacher, dog, cat, customer,
+    client, supervisor, trainer*, provider, competitor, cto, ceo, cfo, lead, schwester, bruder, frau, mann, mutter,
+    vater, tochter, sohn, freund, freundin, chef, chefin, kollege, kollegin, ärztin, arzt, hund, katze, kunde,
+    kundin, hermana, hermano, esposa, marido, madre, padre, hija, hijo, amiga, amigo, jefe, jefa, médico, perro,
+    gato, cliente, sœur, frère, femme, mari, mère, père, fille, fils, ami, amie, médecin, chien, chat, 姐姐, 妹妹,
+    哥哥, 弟弟, 妻子, 丈夫, 医生"""
 _PEOPLE = one_of(_RELATIONS)
 """Words for people and animals: with a name beside them, or as somebody's own, the sentence is about a person."""
 
@@ -99,6 +104,12 @@ _PASSING = one_of("""today, tonight, yesterday, just now, right now, last night,
     weather, raining, tired, sleepy, bored, so far, came back, back to, again, heute, gestern, gerade, danke, wetter,
     müde, hoy, ayer, gracias, cansad*, aujourd'hui, hier, merci, fatigu*, 天气, 谢谢, 今天""")
 """Words of small talk, and of what holds for a moment only."""
+
+_NOT_PASSING = re.compile(
+    r"\b(?:from|as of|starting|since|ab|seit|desde|a partir de|dès) (?:today|heute|hoy|aujourd'hui)\b"
+    r"|\Asorry, (?=(?:that|it|make|i mis|i meant))"
+)
+"""Words of _PASSING in what holds from now on, and in a correction."""
 
 _DIGIT = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-zß-ÿ\d,;] )(?!I\b|I['’])[A-ZÀ-ÖØ-Þ]\w|[\w/]\.\w{2}|\w_\w|\w-\w*\d|`")
@@ -176,8 +187,17 @@ def importance(sentence: str, role: Role = Role.USER) -> int:
 
 
 def worth(fact: KeptFact) -> tuple[float, int, int]:
-    """Return the sort key of a fact: score, importance unless a model has chosen it, then position."""
-    return fact.score, 0 if fact.chosen else importance(fact.text, fact.said_by), fact.position
+    """Return the sort key of a fact: what it is worth in its room, importance, then position.
+
+    What its words tell counts like IMPORTANCE_CHOICES choices of a model, beside those that models made. Of two facts
+    worth the same the shorter one leaves room for others.
+    """
+    tells = importance(fact.text, fact.said_by)
+    chance = min(max((tells + 2) / 8, 0.05), 0.95)  # importance 2 states something, and is an even chance
+    choices = fact.chosen + fact.passed_over + IMPORTANCE_CHOICES
+    length = max(len(fact.text), SHORT_FACT)
+    score = (fact.chosen + IMPORTANCE_CHOICES * chance) / choices * math.sqrt(SHORT_FACT / length)
+    return score, tells, fact.position
 
 
 @lru_cache(MOST_KNOWN)
@@ -194,7 +214,7 @@ def _importance(sentence: str) -> int:
         bool(_SELF.search(plain)),
         changes(sentence),
         is_cancelling(sentence),
-        -2 * bool(_PASSING.search(plain)),
+        -2 * bool(_PASSING.search(_NOT_PASSING.sub("", plain))),
         -3 * is_filler(sentence),
         -2 * is_question(sentence),
     )
