@@ -149,6 +149,7 @@ PATTERNS = {
         under no circumstances, at no time, in general, at all times, throughout, until further notice,
         whole project, without asking, without my, no more, must, whole session, all our,
         your answers, your replies, everything you, anything you, in every, every answer, after every, at a time,
+        out of every, top of every, end of every, bottom of every, once at most,
         immer, nie, niemals, stets, ab jetzt, ab sofort, von jetzt an, künftig, zukünftig, in zukunft,
         auf keinen fall, grundsätzlich, generell, standardmäßig, bis auf weiteres, ohne meine, ohne rückfrage,
         müssen, jede … braucht, jede … soll, bei jeder, vor jeder, toujours, jamais, à partir de maintenant,
@@ -160,25 +161,26 @@ PATTERNS = {
         por padrão, em hipótese alguma, sem me perguntar, sem minha, devem, cada … deve, всегда, никогда, отныне,
         впредь, с этого, в будущем, по умолчанию, ни в коем случае, без моего, без спроса, должны, каждый … должен,
         始终, 始終, 永远, 一律, 从现在, 從現在, 从今, 以后, 今后, 务必, 默认, 没有我的同意, 沒有我的同意, 必须,
-        不得, 之前先, 总是先, 不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に, 許可な, デフォルト,
-        すべての, 以降""",
+        不得, 前先问, 就别, 每个…都要, 总是先, 总是用, 不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に,
+        許可な, デフォルト, すべての, 以降""",
     # Beginnings of orders that are permanent by their nature.
     "forms": """call me, my name is, my timezone is, my pronouns are, don't use, don't mention, don't explain,
         don't apologi*, no *s, keep it short, keep your, keep all, keep … under, keep the tone, answer in, reply in,
         write in, respond only, use *s, quote *s, write *s in, write *s with*, round *s, stay under, i want all,
         treat everything, all … should, every … should, every … needs, each … needs, only use, only suggest,
         remember, keep in mind, bear in mind, don't forget that, you must, you may not, you're not allowed,
-        house rule, the rule is, avoid, be concise, stick to, treat me, address me, speak to me, refer to me,
-        ask before, use british, i don't want any, prefer, assume, stop *ing, no need to, nenn mich, ich heiße,
-        verwende keine, benutze keine, keine emojis, antworte auf, halte dich kurz, duze mich, merk dir, denk daran,
-        vermeide, verzichte auf, schreib in, frag mich, hör auf, appelle-moi, je m'appelle, tutoie-moi,
-        n'utilise pas, pas d'emojis, réponds en, sois bref, souviens-toi, n'oublie pas que, évite, demande-moi,
-        arrête de, llámame, me llamo, sin emojis, responde en, recuerda que, ten en cuenta, evita, trátame,
-        sé breve, deja de, pregúntame, chiamami, mi chiamo, non usare, niente emoji, rispondi in, ricorda*,
-        tieni presente, dammi del, chiedimi, smettila di, me chame, meu nome é, não use, sem emojis, responda em,
-        lembre-se, tenha em mente, evite, seja breve, pare de, pergunte antes, зови меня, меня зовут, не используй,
-        без смайликов, отвечай на, запомни, учти, избегай, обращайся ко мне, перестань, спроси меня, 叫我, 不要使用,
-        别用, 用英文回, 记住, 注意, 避免, 回答要, …と呼んで, …使わないで, …避けて, …覚えておいて, …以内に""",
+        don't guess, show every … as, give all … in, sign every, house rule, the rule is, avoid, be concise, stick to,
+        treat me, address me, speak to me, refer to me, ask before, use british, i don't want any, prefer, assume,
+        stop *ing, no need to, nenn mich, sprich mich, nenne zu jede*, ich heiße, verwende keine, benutze keine,
+        keine emojis, antworte auf, halte dich kurz, duze mich, merk dir, denk daran, vermeide, verzichte auf,
+        schreib in, frag mich, hör auf, appelle-moi, je m'appelle, tutoie-moi, n'utilise pas, pas d'emojis,
+        réponds en, sois bref, souviens-toi, n'oublie pas que, évite, demande-moi, arrête de, llámame, me llamo,
+        sin emojis, responde en, recuerda que, ten en cuenta, evita, trátame, sé breve, deja de, pregúntame, chiamami,
+        mi chiamo, non usare, niente emoji, rispondi in, ricorda*, tieni presente, dammi del, chiedimi, smettila di,
+        me chame, meu nome é, não use, sem emojis, responda em, lembre-se, tenha em mente, evite, seja breve, pare de,
+        pergunte antes, зови меня, меня зовут, не используй, без смайликов, отвечай на, запомни, учти, избегай,
+        обращайся ко мне, перестань, спроси меня, 叫我, 不要使用, 别用, 用英文回, 记住, 注意, 避免, 回答要, …と呼んで,
+        …使わないで, …避けて, …覚えておいて, …以内に""",
     # Words that limit such an order to one occasion.
     "moments": """this, back, worries, thanks, a minute, nicht, demain, mañana, domani, amanhã""",
 }
@@ -189,7 +191,13 @@ SENTENCE_CHARACTERS = 300
 
 _CLAUSE_END = re.compile(r"[,;，；、。—–()…]+\s*|\s-\s")
 _PLAIN = str.maketrans({"’": "'", "*": None, "`": None, "¿": None, "«": None, "»": None})
-_CONTRACTED = (("do not ", "don't "), ("you are ", "you're "), ("dont ", "don't "), ("pls ", "please "))
+_CONTRACTED = (
+    ("do not ", "don't "),
+    ("you are ", "you're "),
+    ("dont ", "don't "),
+    ("pls ", "please "),
+    ("a partir de ahora ", "de ahora en adelante "),
+)
 _WORDS = {name: one_of(words) for name, words in PATTERNS.items()}
 
 
