@@ -232,6 +232,7 @@ def test_a_correction_in_few_words_replaces_what_was_said_just_before(before: st
     ("subject", "before", "after"),
     [
         ("cleaner", "Ida Moss cleans for us on Fridays.", "Our cleaner stopped, nobody comes any more."),
+        ("discount for students", "Ida Moss gets 9 percent.", "The discount for students is off the table."),
         ("ponente invitado", "El ponente invitado es Lucía Zubiri.", "Ya no habrá ponente invitado."),
     ],
 )

@@ -61,8 +61,8 @@ _NOT_ENDED = re.compile(
 )
 
 NO_LONGER = re.compile(
-    r"\b(?:no longer|(?:not|nobody|nothing|no one)\b.{0,40}\bany ?more|nicht mehr|kein\w{0,2} .{0,40}\bmehr|ya no"
-    r"|ne .{0,20} plus)\b|n['’]t .{0,40}\bany ?more\b",
+    r"\b(?:no longer|off the table|called off|fell through|(?:not|nobody|nothing|no one)\b.{0,40}\bany ?more"
+    r"|nicht mehr|kein\w{0,2} .{0,40}\bmehr|ya no|ne .{0,20} plus)\b|n['’]t .{0,40}\bany ?more\b",
     re.IGNORECASE,
 )
 """Phrases that say that something no longer holds."""
