@@ -58,6 +58,7 @@ BAD = {
     "loop of two words": "and then " * 90,
     "loop of a sentence": "The assistant is here to help the user. " * 40,
     "loop with a number": " ".join(f"The user is happy. The user is happy with it {at % 3}." for at in range(60)),
+    "loop in one line": f"{GOOD}\nThe user wants a book" + " about a book" * 30,
     "loop of the task": "Write the summary now, in at most 300 words. " * 30,
     "task copied": SUMMARISER_SYSTEM_PROMPT[120:900],
     "form copied": "\n".join(SUMMARISER_SYSTEM_PROMPT.splitlines()[7:18]),

@@ -15,6 +15,7 @@ from throughline.context.summaries.judge_by_sources import (
     ONLY_QUESTIONS,
     READ_CHARACTERS,
     REPORTED,
+    has_loop,
     is_loop,
     is_question,
     why_unlike_sources,
@@ -422,7 +423,7 @@ def _cleaned(written: str, asked: TextRequest) -> str:
 def _why_unlike(said: str, sources: set[str], asked: TextRequest, *, has_guidance: bool) -> str:
     """Return why the text `said`, without repetitions, is no summary of its sources, '' if it is one."""
     record, existing = asked.sources
-    if is_blank(said) or is_loop(said):
+    if is_blank(said) or has_loop(said):
         return IN_A_LOOP
     if not has_guidance and is_question(said):
         return ONLY_QUESTIONS

@@ -162,8 +162,6 @@ def why_unlike_sources(text: str, sources: set[str], record: str, *, has_guidanc
     `sources` are the telling words of both. `has_guidance`: a user asked for something of the text, which may be
     another language, a single word or the numbers alone.
     """
-    if is_loop(text):
-        return IN_A_LOOP
     if not has_guidance and is_other_language(text, record):
         return OTHER_LANGUAGE
     if is_orders_only(text, sources):
@@ -263,6 +261,11 @@ def _is_order(sentence: str) -> bool:
 def _spoken_words(language: str) -> frozenset[str]:
     others = (words for name, words in _LANGUAGES.items() if name != language)
     return _LANGUAGES[language].difference(*others)
+
+
+def has_loop(text: str) -> bool:
+    """Return whether a text, or one of its sentences, is a loop."""
+    return any(map(is_loop, (text, *_SENTENCE_END.split(text))))
 
 
 def is_loop(text: str) -> bool:
