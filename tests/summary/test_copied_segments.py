@@ -26,7 +26,7 @@ from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.summary import FactKind, Segment, SummaryState, SummaryVersion
 from throughline.turn.summary.reread import SummaryRequest
-from throughline.turn.summary.summarize_now import summarize_now
+from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
 
 
 async def import_texts(stage: Stage, texts: Sequence[str], *, owner: str = "anna") -> None:
@@ -322,6 +322,23 @@ async def test_the_choice_of_facts_is_copied_too(database: Database, database_ur
 
     await import_texts(stage, DECISIONS, owner="ben")
     assert [asked(request) for request in await on_demand(stage)] == [asked(request) for request in paid]
+
+
+@pytest.mark.parametrize("shape", [SummaryShape.ROLLING, SummaryShape.TIERED])
+async def test_the_cost_told_beforehand_has_the_choice_of_facts(database: Database, shape: SummaryShape) -> None:
+    stage = await open_stage_with(database, shape=shape, chunk_messages=200)
+    await import_texts(stage, DECISIONS)
+    await on_demand(stage)
+    request = SummaryRequest("Keep the names.")
+    stage.model.by_request = lambda asking: Say(with_facts(asking).text.replace("| item", "| name"))
+
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), request)
+    paid = await on_demand(stage, request)
+
+    assert len(choices(paid)) == 1
+    assert cost.calls == len(paid) == 2
+    read = sum(map(len, map(asked, paid))) / 4
+    assert 0.8 * read < cost.input_tokens < 1.5 * read
 
 
 async def test_a_redaction_takes_the_choice_away(database: Database) -> None:

@@ -5,19 +5,24 @@ before that position is kept.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.policy import SummaryShape
 from throughline.context.summaries.check_summary import SummaryRejected
+from throughline.context.summaries.facts_choice_prompt import choice_of
 from throughline.context.summaries.summary_layout import MERGED
 from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
 from throughline.domain.errors import InvalidInput
-from throughline.domain.summary import MeasuredMessages, ReadLimits
+from throughline.domain.summary import KeptFact, MeasuredMessages, ReadLimits
+from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.turn.summary.compaction import Compaction, Draft, open_draft
 from throughline.turn.summary.dependencies import SummaryDependencies
+from throughline.turn.summary.summariser import Summariser
 from throughline.turn.summary.write_summary import begin_summary
 
 MOST_CALLS = 32
@@ -27,6 +32,9 @@ MOST_READS = MOST_CALLS * (MERGED - 1) // MERGED
 """Number of the MOST_CALLS calls that read messages; merging four segments into one takes a third as many."""
 
 ALL = 2**31 - 1
+
+MANY_FACTS = 50
+"""Number of facts from which a choice among them is measured in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ class CallSize(NamedTuple):
     """The tokens of one call for a segment: messages read, the rest of the request, and at most the answer.
 
     `messages` is the most messages that it reads, None for as many as fit. Segments whose texts take more than
-    `unmerged` tokens are merged; None if they never are.
+    `unmerged` tokens are merged; None if they never are. `choice` is the request and the answer of the call that
+    chooses among facts; None where there is room for all that are known.
     """
 
     read: int
@@ -75,6 +84,7 @@ class CallSize(NamedTuple):
     written: int
     messages: int | None
     unmerged: int | None
+    choice: tuple[int, int] | None
 
 
 async def plan_reread(
@@ -96,7 +106,7 @@ async def plan_reread(
     )
     draft = await open_draft(dependencies.summaries, task)
     again = _restarted_after(task, await _draft_before(dependencies, task, draft, first))
-    size = await _call_size(dependencies, again)
+    size = await _call_size(dependencies, again, draft.kept_facts)
     found = await dependencies.messages.measure(session.id, _first_position(again), through, _limits(size, MOST_READS))
     if found.first_position > _first_position(again):
         again = _restarted_after(task, await _draft_before(dependencies, task, draft, found.first_position))
@@ -114,8 +124,8 @@ async def _draft_before(dependencies: SummaryDependencies, task: Compaction, dra
     return before.followed_by(chain[:1] if is_rolling else chain)
 
 
-async def _call_size(dependencies: SummaryDependencies, task: Compaction) -> CallSize:
-    """Return the size of one call for a segment, by our count."""
+async def _call_size(dependencies: SummaryDependencies, task: Compaction, facts: Sequence[KeptFact]) -> CallSize:
+    """Return the size of one call for a segment, by our count; `facts` are those known of the messages so far."""
     writer = begin_summary(dependencies, task, task.hook_event)
     try:
         await writer.open()
@@ -128,7 +138,15 @@ async def _call_size(dependencies: SummaryDependencies, task: Compaction) -> Cal
         written=most + first.keep_tokens,
         messages=first.policy.chunk_messages,
         unmerged=None if task.is_rolling else task.layout.narrative_tokens,
+        choice=await run_off_loop_if_large(len(facts), partial(_choice_size, task, facts, first), large=MANY_FACTS),
     )
+
+
+def _choice_size(task: Compaction, facts: Sequence[KeptFact], summariser: Summariser) -> tuple[int, int] | None:
+    """Return the tokens of the call that chooses among the facts when they are found again, None if none is due."""
+    found = [replace(fact, is_unjudged=True) for fact in facts if not fact.is_only_stated]
+    choice = choice_of(found, task.layout.fact_tokens(facts), summariser.count)
+    return (summariser.prompt_tokens(choice.request), choice.answer_tokens) if choice.listed else None
 
 
 def _limits(size: CallSize, calls: int) -> ReadLimits:
@@ -145,13 +163,14 @@ def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, 
     is_merged = size.unmerged is not None and reads * size.written > size.unmerged
     merges = reads // (MERGED - 1) if is_merged else 0
     calls = reads + merges
+    read, written = size.choice or (0, 0)
     return SummaryCost(
         from_position=found.first_position,
         through_position=through,
         message_count=found.messages,
-        calls=calls,
-        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside) * factor),
-        output_tokens=int(calls * size.written * factor),
+        calls=calls + (size.choice is not None),
+        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside + read) * factor),
+        output_tokens=int((calls * size.written + written) * factor),
         seconds=None if seconds is None else round(calls * seconds, 1),
     )
 
