@@ -362,6 +362,19 @@ def test_a_later_statement_that_shares_a_rare_word_is_pointed_to() -> None:
     assert "- The pickup is done by Fastlane. [#3; later: #8]" in render_facts(kept, max_tokens=99, count=words)
 
 
+@pytest.mark.parametrize(
+    "ending",
+    ["The trade-in is off, he keeps it.", "Ida has taken over the trade-in.", "We decided against the trade-in."],
+)
+def test_a_fact_points_to_what_may_have_ended_it_also_where_that_is_not_shown(ending: str) -> None:
+    kept = (fact("His trade-in is an Aurora 3.", 3), fact("Tea is at 4.", 5))
+
+    shown = render_facts(kept, max_tokens=99, count=words, known=(*kept, fact(ending, 8)))
+
+    assert "- His trade-in is an Aurora 3. [#3; later: #8]" in shown
+    assert "- Tea is at 4. [#5]" in shown
+
+
 @given(many_facts, st.integers(0, 120))
 def test_both_parts_obey_their_room(kept: list[KeptFact], room: int) -> None:
     merged = merge_kept_facts(kept, ())

@@ -67,6 +67,11 @@ NO_LONGER = re.compile(
 )
 """Phrases that say that something no longer holds."""
 
+_MAY_END = re.compile(
+    r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b|\b(?:decided|voted) against\b|\bnot (?:doing|going to)\b",
+    re.IGNORECASE,
+)
+
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
 
@@ -81,6 +86,14 @@ def changes(sentence: str) -> bool:
 def is_cancelling(sentence: str) -> bool:
     """Return whether a sentence says that something does not take place any more: "the trip is cancelled"."""
     return not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_endings(sentence)))
+
+
+@lru_cache(MOST_KNOWN)
+def may_end(sentence: str) -> bool:
+    """Return whether a sentence may say that something has ended, is not done, or is in other hands now."""
+    sentence = without_denied_endings(sentence)
+    has_word = not ENDING_WORDS.isdisjoint(words_in_order(sentence))
+    return has_word or NO_LONGER.search(sentence) is not None or _MAY_END.search(sentence) is not None
 
 
 @lru_cache(MOST_KNOWN)

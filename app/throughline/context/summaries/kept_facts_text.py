@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from throughline.context.measure import Count
-from throughline.context.summaries.change_words import changes
+from throughline.context.summaries.change_words import changes, may_end
 from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.statements import worth
 from throughline.context.view.placeholder_texts import as_label
@@ -62,16 +62,18 @@ def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Co
     return _fitting(max_tokens, count, lambda room: _instruction_text(instructions, room, cost))
 
 
-def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
+def render_facts(
+    facts: Sequence[KeptFact], *, max_tokens: int, count: Count, known: Sequence[KeptFact] | None = None
+) -> str:
     """Return the facts that fit, without instructions, grouped by kind, with a line that counts the omitted ones.
 
     '' if none fits. They come by rank (see `_rank`); replaced ones are left out. Within each rank every kind has its
     share by `WEIGHTS`, filled by score, then importance, and newest first among equals. Unused shares are open to all
-    kinds.
+    kinds. A fact that one of the `known` facts may have changed points to it; None: all of `facts` are known.
     """
     others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
-    cost = _cost(count)
-    return _fitting(max_tokens, count, lambda room: _fact_text(others, room, cost))
+    later, cost = _later(others, facts if known is None else known), _cost(count)
+    return _fitting(max_tokens, count, lambda room: _fact_text(others, later, room, cost))
 
 
 def fact_line(fact: KeptFact, later: int = 0) -> str:
@@ -80,7 +82,7 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     The speaker of a user's fact is the author's name, if known. `later` is the position of a later statement that may
     concern the same subject, 0 for none.
     """
-    see = f"; later: #{later}" if later and _is_tracked(fact) else ""
+    see = f"; later: #{later}" if later else ""
     ended = " may be outdated" if fact.may_be_outdated else ""
     return f"- {_statement(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
 
@@ -180,14 +182,14 @@ def _left_out_instructions(left_out: Sequence[KeptFact]) -> str:
     return f"({len(left_out)} older {noun} left out; see {more}{', '.join(places[-LEFT_OUT_NAMED:])})"
 
 
-def _fact_text(facts: Sequence[KeptFact], room: int, cost: Count) -> str:
+def _fact_text(facts: Sequence[KeptFact], later: Mapping[KeptFact, int], room: int, cost: Count) -> str:
     if not facts:
         return ""
     kept, closing = _chosen_and_closing(facts, room - cost(FACTS_HEADING), _chosen, _left_out, cost)
     if not kept:
         return ""
     # In the order of `facts`: a set has another order in each process, and a changed prompt is paid for again.
-    return "\n".join((FACTS_HEADING, *_grouped((fact for fact in facts if fact in kept), _later(facts)), *closing))
+    return "\n".join((FACTS_HEADING, *_grouped((fact for fact in facts if fact in kept), later), *closing))
 
 
 def _left_out(left_out: Sequence[KeptFact]) -> str:
@@ -195,20 +197,29 @@ def _left_out(left_out: Sequence[KeptFact]) -> str:
     return f"({len(left_out)} more {verb} no room here; a search of the history finds {object_})"
 
 
-def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
-    """Return for each fact the last position at which a person changed something by a rare word of its subject.
+def _later(facts: Sequence[KeptFact], known: Iterable[KeptFact]) -> dict[KeptFact, int]:
+    """Return for each fact the last position at which a person may have changed or ended it; 0 for none.
 
-    It is 0 for none.
+    There one of the `known` facts changes something by a rare word of the fact's subject, or ends something by a rare
+    word of its text.
     """
-    words = {fact: words_of(fact.text) for fact in facts if fact.said_by is Role.USER and not fact.replaced_by}
+    words = {fact: words_of(fact.text) for fact in known if fact.said_by is Role.USER and not fact.replaced_by}
     having: defaultdict[str, set[int]] = defaultdict(set)
     changed: defaultdict[str, int] = defaultdict(int)
+    ended: defaultdict[str, int] = defaultdict(int)
     for fact, of_text in words.items():
         for word in of_text:
             having[word].add(fact.position)
             changed[word] = max(changed[word], fact.position if changes(fact.text) else 0)
-    rare = {word: changed[word] for word, positions in having.items() if len(positions) <= RARE}
-    return {fact: max((rare.get(word, 0) for word in subject_key(fact.subject)), default=0) for fact in facts}
+            ended[word] = max(ended[word], fact.position if may_end(fact.text) else 0)
+    common = {word for word, positions in having.items() if len(positions) > RARE}
+
+    def after(fact: KeptFact) -> int:
+        of_subject = subject_key(fact.subject) - common if _is_tracked(fact) else frozenset()
+        of_text = words_of(fact.text) - common if fact.said_by is not Role.ASSISTANT else frozenset()
+        return max((*map(changed.__getitem__, of_subject), *map(ended.__getitem__, of_text)), default=0)
+
+    return {fact: after(fact) for fact in facts}
 
 
 def _grouped(kept: Iterable[KeptFact], later: Mapping[KeptFact, int]) -> Iterator[str]:

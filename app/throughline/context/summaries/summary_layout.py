@@ -136,17 +136,17 @@ class SummaryLayout:
         """
         said = self.count(PARAGRAPH.join((narrative, rules))) + JOIN_TOKENS
         beside, aim, stated = _beside(narrative, facts), most[0] - said, min(most) - said
-        certain = self._facts([fact for fact in beside if not fact.is_only_stated], aim)
-        kept = certain if self.count(certain) >= stated else self._facts(beside, stated)
-        return kept or ("" if narrative or rules else self._facts(beside, aim))
+        certain = self._facts([fact for fact in beside if not fact.is_only_stated], aim, facts)
+        kept = certain if self.count(certain) >= stated else self._facts(beside, stated, facts)
+        return kept or ("" if narrative or rules else self._facts(beside, aim, facts))
 
     def _instructions(self, facts: Sequence[KeptFact], free_tokens: int = 0) -> str:
         """Return the instructions in their share of the limit, or in `free_tokens` if those are more."""
         most = max(self.limit_tokens * INSTRUCTION_PERCENT // 100, free_tokens)
         return render_instructions(facts, max_tokens=most, count=self.count)
 
-    def _facts(self, facts: Sequence[KeptFact], max_tokens: int) -> str:
-        return render_facts(facts, max_tokens=max_tokens, count=self.count)
+    def _facts(self, facts: Sequence[KeptFact], max_tokens: int, known: Sequence[KeptFact] | None = None) -> str:
+        return render_facts(facts, max_tokens=max_tokens, count=self.count, known=known)
 
     def _joined(self, parts: Sequence[str]) -> tuple[str, int]:
         text = PARAGRAPH.join(part for part in parts if part)
