@@ -236,7 +236,7 @@ def test_a_correction_in_few_words_replaces_what_was_said_just_before(before: st
         ("ponente invitado", "El ponente invitado es Lucía Zubiri.", "Ya no habrá ponente invitado."),
     ],
 )
-def test_what_no_longer_is_ends_what_a_model_named(subject: str, before: str, after: str) -> None:
+def test_a_sentence_with_no_longer_or_off_the_table_ends_a_named_fact(subject: str, before: str, after: str) -> None:
     messages = stored([Said(Role.USER, before), Said(Role.USER, after)], by_length)
     named = KeptFact(FactKind.PERSON, before, 1, subject=subject, chosen=1)
 

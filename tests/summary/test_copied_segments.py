@@ -325,7 +325,7 @@ async def test_the_choice_of_facts_is_copied_too(database: Database, database_ur
 
 
 @pytest.mark.parametrize("shape", [SummaryShape.ROLLING, SummaryShape.TIERED])
-async def test_the_cost_told_beforehand_has_the_choice_of_facts(database: Database, shape: SummaryShape) -> None:
+async def test_the_estimated_cost_includes_the_choice_of_facts(database: Database, shape: SummaryShape) -> None:
     stage = await open_stage_with(database, shape=shape, chunk_messages=200)
     await import_texts(stage, DECISIONS)
     await on_demand(stage)

@@ -52,7 +52,7 @@ MOVED_ON = re.compile(
 )
 """Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
 
-_NOT_ENDED = re.compile(
+_DENIED_CHANGE = re.compile(
     r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |yet |wurde |ha |han |si |se )?"
     r"(?:forget|cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
     r"|abgesagt|verschoben|geändert|cancelad[oa]|cambiado|olvid(?:es|en|emos|arse)|annulée?|changé)\b"
@@ -71,6 +71,7 @@ _MAY_END = re.compile(
     r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b|\b(?:decided|voted) against\b|\bnot (?:doing|going to)\b",
     re.IGNORECASE,
 )
+"""Phrases that often, but not always, say that something has ended."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -78,20 +79,20 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9ff
 @lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
     """Return whether a sentence has words with which people withdraw or change a statement."""
-    words = words_in_order(without_denied_endings(MOVED_ON.sub(" ", sentence)))
+    words = words_in_order(without_denied_changes(MOVED_ON.sub(" ", sentence)))
     has_word = not CHANGE_WORDS.isdisjoint(words) or any(part in sentence for part in CHANGE_PARTS)
     return has_word or NO_LONGER.search(sentence) is not None
 
 
 def is_cancelling(sentence: str) -> bool:
     """Return whether a sentence says that something does not take place any more: "the trip is cancelled"."""
-    return not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_endings(sentence)))
+    return not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_changes(sentence)))
 
 
 @lru_cache(MOST_KNOWN)
 def may_end(sentence: str) -> bool:
-    """Return whether a sentence may say that something has ended, is not done, or is in other hands now."""
-    sentence = without_denied_endings(sentence)
+    """Return whether a sentence may say that something has ended, is not done, or was taken over by somebody else."""
+    sentence = without_denied_changes(sentence)
     has_word = not ENDING_WORDS.isdisjoint(words_in_order(sentence))
     return has_word or NO_LONGER.search(sentence) is not None or _MAY_END.search(sentence) is not None
 
@@ -104,9 +105,9 @@ def adds(sentence: str) -> bool:
     return is_added and _CORRECTING.isdisjoint(words) and not any(part in sentence for part in CHANGE_PARTS)
 
 
-def without_denied_endings(sentence: str) -> str:
-    """Return a sentence without what it says did not happen, or must not: "not cancelled", "don't forget"."""
-    return _NOT_ENDED.sub(" ", sentence)
+def without_denied_changes(sentence: str) -> str:
+    """Return a sentence without denied changes and endings, such as "not moved" and "don't forget"."""
+    return _DENIED_CHANGE.sub(" ", sentence)
 
 
 def words_in_order(text: str) -> list[str]:

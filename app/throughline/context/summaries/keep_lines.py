@@ -14,7 +14,7 @@ from throughline.context.summaries.change_words import (
     NEGATIONS,
     NO_LONGER,
     changes,
-    without_denied_endings,
+    without_denied_changes,
     words_in_order,
 )
 from throughline.context.summaries.fact_subjects import subject_key, words_of
@@ -296,11 +296,11 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
-    """Return whether a sentence about a subject ends it: "cancelled", "no longer", or a negation before it.
+    """Return whether a sentence ends a subject: by "cancelled", by "no longer", or by a negation before the subject.
 
     An example of the last is "no reminder".
     """
-    words = words_in_order(without_denied_endings(sentence))
+    words = words_in_order(without_denied_changes(sentence))
     return (
         not ENDING_WORDS.isdisjoint(words)
         or NO_LONGER.search(sentence) is not None

@@ -22,7 +22,7 @@ from throughline.context.summaries.keep_lines import (
 )
 from throughline.context.summaries.restatements import (
     Key,
-    corrected_in_short,
+    corrected_subject,
     could_replace,
     keys_of,
     replaced_keys,
@@ -41,8 +41,8 @@ MAX_STATED = 300
 RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
 
-JUST_BEFORE = 6
-"""How many messages back a correction in few words may refer to."""
+CORRECTION_REACH = 6
+"""Messages within which a correction in few words may follow what it corrects."""
 
 MAX_INSTRUCTIONS = 200
 """Most standing instructions kept, in addition to the facts."""
@@ -51,8 +51,8 @@ MAX_INSTRUCTIONS = 200
 def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
     """Return one list by position, in which each fact stands once per subject with the position of what replaced it.
 
-    At most MAX_FACTS are kept, and MAX_STATED that are only stated: replaced facts are dropped first, then the lowest
-    scores, then the least important, then the oldest. Of the instructions the newest MAX_INSTRUCTIONS are kept.
+    At most MAX_FACTS are kept, and MAX_STATED that are only stated: replaced facts are dropped first, then those with
+    the least `worth`. Of the instructions the newest MAX_INSTRUCTIONS are kept.
     """
     current = _Current()
     for fact in _without_parts(_each_once((*old, *new))):
@@ -177,7 +177,7 @@ class _Current:
         """
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
-            for at, about in self._corrected_in_short(fact):
+            for at, about in self._corrected_statement(fact):
                 self._end(at, fact.position)
                 fact = replace(fact, subject=fact.subject or self.facts[at].subject or about[:SUBJECT_CHARACTERS])
                 key = subject_key(fact.subject)
@@ -200,18 +200,18 @@ class _Current:
             found |= {*self._of_text(key, words, fact), *self._of_values(fact)}
         return sorted(found)
 
-    def _corrected_in_short(self, fact: KeptFact) -> list[tuple[int, str]]:
-        """Return the index of the same person's last statement that the fact corrects in few words, if there is one.
+    def _corrected_statement(self, fact: KeptFact) -> list[tuple[int, str]]:
+        """Return the index of the statement that the fact corrects in few words, with its subject; empty if none.
 
-        Beside it stands what the statement is about.
+        Only the same user's statements of the last CORRECTION_REACH messages count.
         """
         for at in range(len(self.facts) - 1, -1, -1):
             before = self.facts[at]
-            if before.position < fact.position - JUST_BEFORE or fact.said_by is not Role.USER:
+            if before.position < fact.position - CORRECTION_REACH or fact.said_by is not Role.USER:
                 break
             is_theirs = before.said_by is Role.USER and before.author == fact.author and not before.replaced_by
             if is_theirs and before.position < fact.position:
-                about = corrected_in_short(before.text, fact.text)
+                about = corrected_subject(before.text, fact.text)
                 if about:
                     return [(at, about)]
         return []

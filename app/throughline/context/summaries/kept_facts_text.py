@@ -63,16 +63,17 @@ def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Co
 
 
 def render_facts(
-    facts: Sequence[KeptFact], *, max_tokens: int, count: Count, known: Sequence[KeptFact] | None = None
+    facts: Sequence[KeptFact], *, max_tokens: int, count: Count, all_facts: Sequence[KeptFact] | None = None
 ) -> str:
     """Return the facts that fit, without instructions, grouped by kind, with a line that counts the omitted ones.
 
     '' if none fits. They come by rank (see `_rank`); replaced ones are left out. Within each rank every kind has its
-    share by `WEIGHTS`, filled by score, then importance, and newest first among equals. Unused shares are open to all
-    kinds. A fact that one of the `known` facts may have changed points to it; None: all of `facts` are known.
+    share by `WEIGHTS`, filled by `worth`, best first. Unused shares are open to all
+    kinds. The line of a fact gives the position of
+    the last of `all_facts` that may have changed or ended it. None stands for `facts`.
     """
     others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
-    later, cost = _later(others, facts if known is None else known), _cost(count)
+    later, cost = _later(others, facts if all_facts is None else all_facts), _cost(count)
     return _fitting(max_tokens, count, lambda room: _fact_text(others, later, room, cost))
 
 
@@ -80,7 +81,7 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     """Return the line for a fact: its text, position and speaker, and its subject unless the text names it.
 
     The speaker of a user's fact is the author's name, if known. `later` is the position of a later statement that may
-    concern the same subject, 0 for none.
+    have changed or ended the fact, 0 for none.
     """
     see = f"; later: #{later}" if later else ""
     ended = " may be outdated" if fact.may_be_outdated else ""
@@ -197,13 +198,13 @@ def _left_out(left_out: Sequence[KeptFact]) -> str:
     return f"({len(left_out)} more {verb} no room here; a search of the history finds {object_})"
 
 
-def _later(facts: Sequence[KeptFact], known: Iterable[KeptFact]) -> dict[KeptFact, int]:
+def _later(facts: Sequence[KeptFact], all_facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
     """Return for each fact the last position at which a person may have changed or ended it; 0 for none.
 
-    There one of the `known` facts changes something by a rare word of the fact's subject, or ends something by a rare
-    word of its text.
+    Such a statement is one of `all_facts`. It has words of change and a rare word of the fact's subject, or words of
+    ending and a rare word of the fact's text. The position may be before the fact's own.
     """
-    words = {fact: words_of(fact.text) for fact in known if fact.said_by is Role.USER and not fact.replaced_by}
+    words = {fact: words_of(fact.text) for fact in all_facts if fact.said_by is Role.USER and not fact.replaced_by}
     having: defaultdict[str, set[int]] = defaultdict(set)
     changed: defaultdict[str, int] = defaultdict(int)
     ended: defaultdict[str, int] = defaultdict(int)

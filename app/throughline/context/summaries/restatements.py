@@ -20,7 +20,7 @@ from throughline.context.summaries.change_words import (
     MOVED_ON,
     NEGATIONS,
     NO_LONGER,
-    without_denied_endings,
+    without_denied_changes,
     words_in_order,
 )
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
@@ -62,7 +62,7 @@ _STATING = words_in("""
     takes begins starts ends closes opens lasts costs weighs expires finishes beginnt endet kostet öffnet schliesst
     empieza termina cuesta cierra abre commence finit coûte ferme ouvre
 """)
-"""Verbs behind which "the X" has one value, as behind a copula: "the visit takes place on 3 May"."""
+"""Verbs that, like a copula, are followed by the one value of "the X": "the visit takes place on 3 May"."""
 
 _NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
 _CHANGING = (CHANGE_WORDS - _NEGATED) | words_in("""
@@ -122,13 +122,16 @@ _CLAUSE_END = re.compile(r",\s")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+(?:[-_'’.,:/@][^\W_]+)*")
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2}(?:am|pm)|\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _ENDED = re.compile(rf"{NO_LONGER.pattern}|\b(?:instead of|rather than|statt|en vez de|au lieu de)\b", re.IGNORECASE)
-"""Stands before a value that no longer holds: "we no longer use Redis, we use RabbitMQ"."""
+"""Phrases that say that a value no longer holds: "we no longer use Redis", "the discount is off the table"."""
 
 _LEFT = words_in("left from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
 """Words before a value that is left or denied: "from Friday to Monday", "not 900 euros"."""
 
 _OF = words_in("von desde")
-"""Words of _LEFT that mean "of" or "since" unless a word of _TOWARDS follows: "die IBAN von Ute"."""
+"""Words of _LEFT that take back a value only in a sentence with a word of _TOWARDS.
+
+Alone they mean "of" or "since": "die IBAN von Ute".
+"""
 
 _REACH = 3
 """Words that may stand between such a word and the value: "not on the Friday"."""
@@ -245,12 +248,12 @@ def replaced_keys(sentence: str) -> frozenset[Key]:
 
 
 def _moved_key(word: str, kind: str) -> Key:
-    """Return the key of a word of a statement whose value may be moved, raised or changed to another one."""
+    """Return the key that a statement with this word and a value of this kind shares with what changes the value."""
     return frozenset({word}), frozenset(), f"moved {kind}", False
 
 
 def _first_clause(sentence: str) -> str:
-    """Return what stands before the first comma: "the visit is on 3 May, the old slot is gone"."""
+    """Return the part of a sentence before its first comma; the whole sentence if it has none."""
     return _CLAUSE_END.split(sentence, maxsplit=1)[0]
 
 
@@ -269,7 +272,7 @@ def restates(before: str, after: str) -> bool:
 
 
 def _has_new_value(one: _Sentence, other: _Sentence) -> bool:
-    """Return whether both say the same of two values of one kind, of which the other's is the new one."""
+    """Return whether the later sentence repeats the earlier one with a new value of the same kind."""
     pairs = ((old, new) for key, old in one.keyed() for same, new in other.replacing() if key == same)
     return any(_is_new(old, new, one, other) for old, new in pairs)
 
@@ -294,11 +297,11 @@ def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
     return is_value and (one.is_definite or other.is_definite) and _MANY.isdisjoint(one.words)
 
 
-def corrected_in_short(before: str, after: str) -> str:
-    """Return what `before` says in front of a value that `after` corrects in few words; '' if it corrects none.
+def corrected_subject(before: str, after: str) -> str:
+    """Return what `before` says in front of the value that `after` corrects; '' if it corrects none.
 
-    "Sorry, make that 30 euros": `after` begins like a correction, and says nothing but a value of the same kind, and
-    words of `before`.
+    The first clause of `after` has a word of _OPENERS. Its last clause has one value, of the same kind, and otherwise
+    only words of `before`: "Sorry, make that 30 euros". It is also '' if `before` begins with the value.
     """
     clauses = _CLAUSE_END.split(after)
     if _OPENERS.isdisjoint(_WORD.findall(clauses[0].casefold())) or after.endswith(("?", "？")):
@@ -369,8 +372,8 @@ class _Word:
 
 @lru_cache(MOST_KNOWN)
 def _read(sentence: str) -> _Sentence:
-    is_moving = not _POSTPONED.isdisjoint(words_in_order(without_denied_endings(sentence)))
-    sentence = without_denied_endings(MOVED_ON.sub(" ", sentence))
+    is_moving = not _POSTPONED.isdisjoint(words_in_order(without_denied_changes(sentence)))
+    sentence = without_denied_changes(MOVED_ON.sub(" ", sentence))
     every = _WORD.findall(sentence)
     plain = {word.casefold() for word in every}
     read = list(_words_of(every))
@@ -388,7 +391,7 @@ def _read(sentence: str) -> _Sentence:
         is_any=not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS),
         is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
-        is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_endings(sentence))),
+        is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_changes(sentence))),
         is_moving=is_moving,
     )
 

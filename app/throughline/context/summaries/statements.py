@@ -28,8 +28,8 @@ from throughline.domain.summary import FactKind, KeptFact
 STATES = 2
 """Importance from which a sentence states something to keep."""
 
-IMPORTANCE_CHOICES, SHORT_FACT = 4, 60
-"""Choices of a model that the words of a fact are worth, and characters up to which a fact is short."""
+IMPORTANCE_CHOICES, SHORT_CHARACTERS = 4, 60
+"""Choices of a model that a fact's importance counts for, and characters up to which length costs a fact nothing."""
 
 MOST_OF_MESSAGE, MOST_PASTED = 20, 8
 """Most statements kept from one message, and of these from text pasted into it."""
@@ -187,17 +187,17 @@ def importance(sentence: str, role: Role = Role.USER) -> int:
 
 
 def worth(fact: KeptFact) -> tuple[float, int, int]:
-    """Return the sort key of a fact: what it is worth in its room, importance, then position.
+    """Return the sort key of a fact: score for its length, importance, then position.
 
-    What its words tell counts like IMPORTANCE_CHOICES choices of a model, beside those that models made. Of two facts
-    worth the same the shorter one leaves room for others.
+    The score is the share of model choices for the fact, to which its importance counts like IMPORTANCE_CHOICES further
+    ones. Facts longer than SHORT_CHARACTERS score less: they leave less room for others.
     """
-    tells = importance(fact.text, fact.said_by)
-    chance = min(max((tells + 2) / 8, 0.05), 0.95)  # importance 2 states something, and is an even chance
+    of_words = importance(fact.text, fact.said_by)
+    chance = min(max((of_words + 2) / 8, 0.05), 0.95)  # importance 2 states something, and is an even chance
     choices = fact.chosen + fact.passed_over + IMPORTANCE_CHOICES
-    length = max(len(fact.text), SHORT_FACT)
-    score = (fact.chosen + IMPORTANCE_CHOICES * chance) / choices * math.sqrt(SHORT_FACT / length)
-    return score, tells, fact.position
+    length = max(len(fact.text), SHORT_CHARACTERS)
+    score = (fact.chosen + IMPORTANCE_CHOICES * chance) / choices * math.sqrt(SHORT_CHARACTERS / length)
+    return score, of_words, fact.position
 
 
 @lru_cache(MOST_KNOWN)

@@ -145,8 +145,8 @@ class SummaryLayout:
         most = max(self.limit_tokens * INSTRUCTION_PERCENT // 100, free_tokens)
         return render_instructions(facts, max_tokens=most, count=self.count)
 
-    def _facts(self, facts: Sequence[KeptFact], max_tokens: int, known: Sequence[KeptFact] | None = None) -> str:
-        return render_facts(facts, max_tokens=max_tokens, count=self.count, known=known)
+    def _facts(self, facts: Sequence[KeptFact], max_tokens: int, all_facts: Sequence[KeptFact] | None = None) -> str:
+        return render_facts(facts, max_tokens=max_tokens, count=self.count, all_facts=all_facts)
 
     def _joined(self, parts: Sequence[str]) -> tuple[str, int]:
         text = PARAGRAPH.join(part for part in parts if part)

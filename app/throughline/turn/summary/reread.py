@@ -58,7 +58,7 @@ class SummaryRequest:
 class SummaryCost:
     """What a summary would read and cost, as far as it can be estimated.
 
-    `calls` and tokens are estimates for the segments that are not stored yet. `seconds` is None if the session has no
+    `calls` and tokens are estimates for the segments that are not stored yet and for the choice among facts. `seconds` is None if the session has no
     summary yet whose duration is known.
     """
 
@@ -75,8 +75,8 @@ class CallSize(NamedTuple):
     """The tokens of one call for a segment: messages read, the rest of the request, and at most the answer.
 
     `messages` is the most messages that it reads, None for as many as fit. Segments whose texts take more than
-    `unmerged` tokens are merged; None if they never are. `choice` is the request and the answer of the call that
-    chooses among facts; None where there is room for all that are known.
+    `unmerged` tokens are merged; None if they never are. `choice` has the tokens of request and answer of a further
+    call, which chooses among facts; None if none is due.
     """
 
     read: int
@@ -125,7 +125,7 @@ async def _draft_before(dependencies: SummaryDependencies, task: Compaction, dra
 
 
 async def _call_size(dependencies: SummaryDependencies, task: Compaction, facts: Sequence[KeptFact]) -> CallSize:
-    """Return the size of one call for a segment, by our count; `facts` are those known of the messages so far."""
+    """Return the size of one call for a segment, by our count; `facts` are those kept so far."""
     writer = begin_summary(dependencies, task, task.hook_event)
     try:
         await writer.open()
@@ -143,7 +143,7 @@ async def _call_size(dependencies: SummaryDependencies, task: Compaction, facts:
 
 
 def _choice_size(task: Compaction, facts: Sequence[KeptFact], summariser: Summariser) -> tuple[int, int] | None:
-    """Return the tokens of the call that chooses among the facts when they are found again, None if none is due."""
+    """Return the tokens of the call that chooses among the facts of a reread, None if none is due."""
     found = [replace(fact, is_unjudged=True) for fact in facts if not fact.is_only_stated]
     choice = choice_of(found, task.layout.fact_tokens(facts), summariser.count)
     return (summariser.prompt_tokens(choice.request), choice.answer_tokens) if choice.listed else None
@@ -163,14 +163,14 @@ def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, 
     is_merged = size.unmerged is not None and reads * size.written > size.unmerged
     merges = reads // (MERGED - 1) if is_merged else 0
     calls = reads + merges
-    read, written = size.choice or (0, 0)
+    choice_input, choice_output = size.choice or (0, 0)
     return SummaryCost(
         from_position=found.first_position,
         through_position=through,
         message_count=found.messages,
         calls=calls + (size.choice is not None),
-        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside + read) * factor),
-        output_tokens=int((calls * size.written + written) * factor),
+        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside + choice_input) * factor),
+        output_tokens=int((calls * size.written + choice_output) * factor),
         seconds=None if seconds is None else round(calls * seconds, 1),
     )
 
