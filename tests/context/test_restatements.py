@@ -229,20 +229,74 @@ def test_a_correction_in_few_words_replaces_what_was_said_just_before(before: st
 
 
 @pytest.mark.parametrize(
-    ("subject", "before", "after"),
+    "said",
     [
-        ("cleaner", "Ida Moss cleans for us on Fridays.", "Our cleaner stopped, nobody comes any more."),
-        ("discount for students", "Ida Moss gets 9 percent.", "The discount for students is off the table."),
-        ("ponente invitado", "El ponente invitado es Lucía Zubiri.", "Ya no habrá ponente invitado."),
+        ("My rent is 900 euros.", "Anna comes on Monday.", "My dog is called Rex.", "No, 5 euros."),
+        ("The lunch costs 15 euros.", "I have no money, 3 euros."),
+        ("The lunch costs 15 euros.", "There was a mistake on the bill, 3 euros."),
+        ("The lunch costs 15 euros.", "The bill is wrong, 30 euros."),
+        ("The flight is at 10:30.", "I can't wait, 8:30."),
+        ("I get up at 6:30.", "I will wait for you at the station, 8:30."),
+        ("The flight is on Monday.", "No school, Tuesday."),
+        ("The run takes 12 minutes.", "No problem, 5 minutes."),
+        ("I pay 30 euros.", "I have no idea, 40 euros."),
+        ("My budget is 500 euros.", "No worries, I have 20 euros."),
+        ("My budget is 500 euros.", "I actually like it here, 20 euros."),
+        ("My budget is 500 euros.", "No, not 700 euros."),
+        ("My budget is 500 euros.", "Sorry, not 700 euros."),
+        ("Der Zug fährt um 10:30.", "Im Moment, 8:30."),
+        ("Der Arzt hat um 10:30 Zeit.", "Der Bus ist falsch, 8:30."),
+        ("The rent is 900 euros.", "The rent is 1200 euros, if we take the big flat."),
+        ("The rent is 900 euros.", "The rent is 1200 euros, Anna says."),
+        ("The rent is 900 euros.", "The rent is 1200 euros, I thought, but it is not."),
+        ("The code is 1234.", "The code is 9999, Ben claims."),
+        ("The price is 60 euros.", "The price is 30 euros, for children."),
+        ("The dose is 20 mg.", "The dose is 10 mg, for adults."),
+        ("My email is a@x.de.", "My email is b@x.de, for work."),
+        ("My address is Hill Road 3.", "My address is Park Road 9, in summer."),
+        ("The call is at 15:00.", "The call is at 16:00, Tokyo time."),
+        ("Le billet coûte 20 euros.", "Le billet coûte 10 euros, pour les enfants."),
+        ("I work at Bosch.", "I now work at Siemens, too."),
+        ("The budget is 500 euros.", "The budget is 700 euros, in the other team."),
+        ("The film starts at 18:00.", "The film starts at 21:00."),
+        ("The shop opens at 8:00.", "The shop opens at 10:00 on Sundays."),
+        ("The bus starts in Bonn.", "The bus starts in Rome."),
+        (
+            "The deadline for the thesis is Friday.",
+            "The deadline for the tax return is on Monday.",
+            "The deadline was pushed to Tuesday.",
+        ),
+        ("The rent is 900 euros.", "The rent was not raised to 1200 euros."),
+        ("The rent is 900 euros.", "The rent was 800 euros before it went up."),
+        ("The dinner with Ida is on Monday.", "The dinner with Tom is on Friday.", "The dinner was cancelled."),
+        ("We use Postgres.", "We use Postgres, nobody uses MySQL any more."),
+        ("My flight is on 3 May.", "My flight is on 3 May, the hotel fell through."),
+        ("Keep all answers under 5 lines.", "No, 10 lines."),
+        (
+            "Breakfast is at 8:00.",
+            "Lunch is at 11:00.",
+            "My dog is called Rex.",
+            "My cat is called Tom.",
+            "Sorry, 20:00 it is.",
+        ),
     ],
 )
-def test_a_sentence_with_no_longer_or_off_the_table_ends_a_named_fact(subject: str, before: str, after: str) -> None:
-    messages = stored([Said(Role.USER, before), Said(Role.USER, after)], by_length)
-    named = KeptFact(FactKind.PERSON, before, 1, subject=subject, chosen=1)
+def test_what_is_said_of_another_thing_or_in_doubt_replaces_nothing(said: tuple[str, ...]) -> None:
+    assert [text for text, replaced_by in merged(*said) if replaced_by] == []
 
-    kept = merge_kept_facts((), facts_of(messages, [named], ()))
 
-    assert [fact.replaced_by for fact in kept if fact.text == before] == [2]
+def test_a_short_correction_corrects_once_however_often_it_is_merged() -> None:
+    said = ("Lunch is at 11:00.", "Dinner is at 19:00.", "No wait, 20:00.", "My dog is called Rex.")
+    facts: tuple[KeptFact, ...] = ()
+    for position, text in enumerate((*said, "The party is at 19:00.", "No wait, 20:00."), start=1):
+        messages = stored([Said(Role.USER, text)], by_length, first=position)
+        facts = merge_kept_facts(facts, facts_of(messages, (), facts))
+
+    kept = {fact.position: (fact.replaced_by, fact.subject) for fact in merge_kept_facts(facts, ())}
+
+    assert kept == {
+        1: (0, ""), 2: (3, ""), 3: (0, "Dinner is at"), 4: (0, ""), 5: (6, ""), 6: (0, "The party is at"),
+    }  # fmt: skip
 
 
 def said_by(*statements: tuple[str, str]) -> list[tuple[str, str, int]]:

@@ -53,22 +53,23 @@ MOVED_ON = re.compile(
 """Phrases such as "moved on to the next task", in which the word `moved` changes no earlier statement."""
 
 _DENIED_CHANGE = re.compile(
-    r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |yet |wurde |ha |han |si |se )?"
-    r"(?:forget|cancel(?:led|ed)|dropped|withdrawn|moved|postponed|changed"
+    r"(?:\b(?:not|never|nicht|no|pas)|n['’]t) (?:been |be |yet |ever |wurde |ha |han |si |se )?"
+    r"(?:forget|cancel(?:led|ed)?|dropped|withdrawn|moved|postponed|changed"
     r"|abgesagt|verschoben|geändert|cancelad[oa]|cambiado|olvid(?:es|en|emos|arse)|annulée?|changé)\b"
     r"|\b(?:vergiss|vergesst|vergessen sie)(?: \w{1,20}){0,2} nicht\b|\bn['’]oublie[zs]? (?:surtout )?pas\b",
     re.IGNORECASE,
 )
 
 NO_LONGER = re.compile(
-    r"\b(?:no longer|off the table|called off|fell through|(?:not|nobody|nothing|no one)\b.{0,40}\bany ?more"
-    r"|nicht mehr|kein\w{0,2} .{0,40}\bmehr|ya no|ne .{0,20} plus)\b|n['’]t .{0,40}\bany ?more\b",
+    r"\b(?:no longer(?! than)|off the table|called off|fell through|(?:not|nobody|nothing|no one)\b.{0,40}\bany ?more"
+    r"|nicht mehr(?! als)|kein\w{0,2} .{0,40}\bmehr|ya no|ne .{0,20} plus)\b|n['’]t .{0,40}\bany ?more\b",
     re.IGNORECASE,
 )
 """Phrases that say that something no longer holds."""
 
 _MAY_END = re.compile(
-    r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b|\b(?:decided|voted) against\b|\bnot (?:doing|going to)\b",
+    r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b(?! \d)|\b(?:decided|voted) against\b"
+    r"|\bnot (?:doing|going to)\b",
     re.IGNORECASE,
 )
 """Phrases that often, but not always, say that something has ended."""

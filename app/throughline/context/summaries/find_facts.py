@@ -128,16 +128,17 @@ PATTERNS = {
         能不能""",
     # Beginnings of a clause that reports something.
     "reports": """i, we, he, she, it, you, the, this, that, these, there, my, our, his, her, their, a, never mind,
-        …i never, …they never, because, comes, one thing, what you, …will never, …can never, …can always,
-        …was never, error, warning, todo, assert, said, nice, fails, …that always, when you're, when you get,
-        when you have, before you start, before you go, ich, er, sie, es, wir, man, du, der, die, das,
-        ein, eine, mein*, unser*, dies*, im, am, weil, wie immer, noch, je, j'ai, il, elle, on, nous, ils, c'est, ce,
-        cette, le, la, les, un, une, mon, parce que, n'ai,
+        …i never, …they never, comes, one thing you, what you don't, error, warning, todo, assert, said, nice, fails,
+        …that always, when you're, when you get, when you have, before you start, before you go, ich, er, sie, es,
+        wir, man, du, der, die, das, ein, eine, mein*, unser*, dies*, im, am, wie immer, noch, je, j'ai, il, elle, on,
+        nous, ils, c'est, ce, cette, le, la, les, un, une, mon, n'ai,
         comme toujours, yo, él, ella, el, los, las, mi, mis, esto, este, esta, ha, hay, habrá, como siempre, se,
         me, lui, lei, lo, gli, mio, mia, questo, questa, ho, non ho, non sono, come sempre, è, ci saranno,
         fallisce, eu, ele, ela, o, os, as, um, uma, meu, minha, isso, fui, foi, tive, há, recebi, haverá,
         como sempre, falha, я, она, мы, это, эта, как всегда, будет, такого, …*ает, …*ают, …*ила, …сказал, 我, 他,
         她, 它, 这, 那, 再说, 会, 彼, 私は, …ました, …です, …います, …えます, …失敗します, …れます""",
+    # Parts of clauses that predict or report, unless the clause begins with a word of permanence.
+    "predictions": """will never, can never, can always, was never""",
     # Conditions before or in an order that make it permanent.
     "conditions": """whenever, every time, each time, when you, when a, when an, when *ing, when in doubt,
         whatever i, whatever happens,
@@ -149,7 +150,8 @@ PATTERNS = {
         under no circumstances, at no time, in general, at all times, throughout, until further notice,
         whole project, without asking, without my, no more, must, whole session, all our,
         your answers, your replies, everything you, anything you, in every, every answer, after every, at a time,
-        out of every, top of every, end of every, bottom of every, once at most,
+        once at most in, of every mail, of every email, of every reply, of every message,
+        of every letter, of every report,
         immer, nie, niemals, stets, ab jetzt, ab sofort, von jetzt an, künftig, zukünftig, in zukunft,
         auf keinen fall, grundsätzlich, generell, standardmäßig, bis auf weiteres, ohne meine, ohne rückfrage,
         müssen, jede … braucht, jede … soll, bei jeder, vor jeder, toujours, jamais, à partir de maintenant,
@@ -161,26 +163,27 @@ PATTERNS = {
         por padrão, em hipótese alguma, sem me perguntar, sem minha, devem, cada … deve, всегда, никогда, отныне,
         впредь, с этого, в будущем, по умолчанию, ни в коем случае, без моего, без спроса, должны, каждый … должен,
         始终, 始終, 永远, 一律, 从现在, 從現在, 从今, 以后, 今后, 务必, 默认, 没有我的同意, 沒有我的同意, 必须,
-        不得, 前先问, 就别, 每个…都要, 总是先, 总是用, 不要再, 统一, 常に, いつも, 必ず, 今後, これから, 毎回, 絶対に,
-        許可な, デフォルト, すべての, 以降""",
+        不得, 前先问我, 就别, 每个数字都要, 每个日期都要, 总是先, 总是用, 不要再, 统一, 常に, いつも, 必ず, 今後,
+        これから, 毎回, 絶対に, 許可な, デフォルト, すべての, 以降""",
     # Beginnings of orders that are permanent by their nature.
     "forms": """call me, my name is, my timezone is, my pronouns are, don't use, don't mention, don't explain,
         don't apologi*, no *s, keep it short, keep your, keep all, keep … under, keep the tone, answer in, reply in,
         write in, respond only, use *s, quote *s, write *s in, write *s with*, round *s, stay under, i want all,
         treat everything, all … should, every … should, every … needs, each … needs, only use, only suggest,
         remember, keep in mind, bear in mind, don't forget that, you must, you may not, you're not allowed,
-        don't guess, show every … as, give all … in, sign every, house rule, the rule is, avoid, be concise, stick to,
+        don't guess, show every … as, give all *s in, leave … out of every, keep … out of every, sign every mail,
+        sign every letter, sign every email, sign every message, house rule, the rule is, avoid, be concise, stick to,
         treat me, address me, speak to me, refer to me, ask before, use british, i don't want any, prefer, assume,
-        stop *ing, no need to, nenn mich, sprich mich, nenne zu jede*, ich heiße, verwende keine, benutze keine,
-        keine emojis, antworte auf, halte dich kurz, duze mich, merk dir, denk daran, vermeide, verzichte auf,
-        schreib in, frag mich, hör auf, appelle-moi, je m'appelle, tutoie-moi, n'utilise pas, pas d'emojis,
-        réponds en, sois bref, souviens-toi, n'oublie pas que, évite, demande-moi, arrête de, llámame, me llamo,
-        sin emojis, responde en, recuerda que, ten en cuenta, evita, trátame, sé breve, deja de, pregúntame, chiamami,
-        mi chiamo, non usare, niente emoji, rispondi in, ricorda*, tieni presente, dammi del, chiedimi, smettila di,
-        me chame, meu nome é, não use, sem emojis, responda em, lembre-se, tenha em mente, evite, seja breve, pare de,
-        pergunte antes, зови меня, меня зовут, не используй, без смайликов, отвечай на, запомни, учти, избегай,
-        обращайся ко мне, перестань, спроси меня, 叫我, 不要使用, 别用, 用英文回, 记住, 注意, 避免, 回答要, …と呼んで,
-        …使わないで, …避けて, …覚えておいて, …以内に""",
+        stop *ing, no need to, nenn mich, sprich mich mit, sprich mich bitte mit, nenne zu jede* … quelle, ich heiße,
+        verwende keine, benutze keine, keine emojis, antworte auf, halte dich kurz, duze mich, merk dir, denk daran,
+        vermeide, verzichte auf, schreib in, frag mich, hör auf, appelle-moi, je m'appelle, tutoie-moi, n'utilise pas,
+        pas d'emojis, réponds en, sois bref, souviens-toi, n'oublie pas que, évite, demande-moi, arrête de, llámame,
+        me llamo, sin emojis, responde en, recuerda que, ten en cuenta, evita, trátame, sé breve, deja de, pregúntame,
+        chiamami, mi chiamo, non usare, niente emoji, rispondi in, ricorda*, tieni presente, dammi del, chiedimi,
+        smettila di, me chame, meu nome é, não use, sem emojis, responda em, lembre-se, tenha em mente, evite,
+        seja breve, pare de, pergunte antes, зови меня, меня зовут, не используй, без смайликов, отвечай на, запомни,
+        учти, избегай, обращайся ко мне, перестань, спроси меня, 叫我, 不要使用, 别用, 用英文回, 记住, 注意, 避免,
+        回答要, …と呼んで, …使わないで, …避けて, …覚えておいて, …以内に""",
     # Words that limit such an order to one occasion.
     "moments": """this, back, worries, thanks, a minute, nicht, demain, mañana, domani, amanhã""",
 }
@@ -230,6 +233,8 @@ def _lasts(order: str, following: str, words: Mapping[str, re.Pattern[str]]) -> 
         return not words["moments"].search(rest)
     is_lasting = rest != order or (following and not words["lasting"].sub("", following).strip())  # "…, always"
     if not is_lasting or words["reports"].match(order):
+        return False
+    if words["predictions"].search(order) and not words["lasting"].match(order):
         return False
     main = (following or rest) if words["conditions"].match(order) else (rest or following)
     return bool(main) and not words["reports"].match(main)

@@ -12,7 +12,6 @@ from itertools import islice, pairwise, takewhile
 from throughline.context.summaries.change_words import (
     ENDING_WORDS,
     NEGATIONS,
-    NO_LONGER,
     changes,
     without_denied_changes,
     words_in_order,
@@ -296,15 +295,13 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
-    """Return whether a sentence ends a subject: by "cancelled", by "no longer", or by a negation before the subject.
+    """Return whether a sentence ends a subject: by "cancelled", or by a negation before the subject.
 
     An example of the last is "no reminder".
     """
     words = words_in_order(without_denied_changes(sentence))
-    return (
-        not ENDING_WORDS.isdisjoint(words)
-        or NO_LONGER.search(sentence) is not None
-        or any(before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words))
+    return not ENDING_WORDS.isdisjoint(words) or any(
+        before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
     )
 
 

@@ -24,6 +24,7 @@ from throughline.context.summaries.restatements import (
     Key,
     corrected_subject,
     could_replace,
+    is_short_correction,
     keys_of,
     replaced_keys,
     restates,
@@ -41,7 +42,7 @@ MAX_STATED = 300
 RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
 
-CORRECTION_REACH = 6
+CORRECTION_REACH = 4
 """Messages within which a correction in few words may follow what it corrects."""
 
 MAX_INSTRUCTIONS = 200
@@ -101,12 +102,12 @@ def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
 
 
 def _are_two_facts(one: KeptFact, other: KeptFact) -> bool:
-    """Return whether equal texts are two facts: two people say them of themselves, or their subjects differ.
+    """Return whether equal texts are two facts: two people say them of themselves, or they are about two things.
 
     "Monday" may be that of two meetings. Subjects are compared only if a model named both or neither: a rule names a
     subject by its key, a model by its meaning.
     """
-    if _are_of_two_people(one, other):
+    if _are_of_two_people(one, other) or (one.position != other.position and is_short_correction(one.text)):
         return True
     if FactKind.INSTRUCTION in {one.kind, other.kind} or bool(one.chosen) != bool(other.chosen):
         return False
@@ -203,15 +204,19 @@ class _Current:
     def _corrected_statement(self, fact: KeptFact) -> list[tuple[int, str]]:
         """Return the index of the statement that the fact corrects in few words, with its subject; empty if none.
 
-        Only the same user's statements of the last CORRECTION_REACH messages count.
+        It is one of the same user's last message before, within CORRECTION_REACH messages.
         """
+        if fact.said_by is not Role.USER or not is_short_correction(fact.text):
+            return []
+        last = 0
         for at in range(len(self.facts) - 1, -1, -1):
             before = self.facts[at]
-            if before.position < fact.position - CORRECTION_REACH or fact.said_by is not Role.USER:
+            if before.replaced_by == fact.position or before.position < max(last, fact.position - CORRECTION_REACH):
                 break
-            is_theirs = before.said_by is Role.USER and before.author == fact.author and not before.replaced_by
-            if is_theirs and before.position < fact.position:
-                about = corrected_subject(before.text, fact.text)
+            is_theirs = before.said_by is Role.USER and before.author == fact.author
+            if is_theirs and before.position < fact.position and before.kind is not FactKind.INSTRUCTION:
+                last = before.position
+                about = "" if before.replaced_by else corrected_subject(before.text, fact.text)
                 if about:
                     return [(at, about)]
         return []

@@ -19,7 +19,7 @@ from throughline.context.summaries.change_words import (
     ENDING_WORDS,
     MOVED_ON,
     NEGATIONS,
-    NO_LONGER,
+    adds,
     without_denied_changes,
     words_in_order,
 )
@@ -36,7 +36,7 @@ MOST_VALUES, MOST_VALUE_WORDS = 6, 8
 _FUNCTION = words_in("""
     a an the i we you he she it they my our your his her its their this that these those of s
     called named and or as than then so just also there here will would shall should can could has have had do does did
-    am been was were wurde wurden again today please sorry wait ok okay well yes
+    am be been again today please sorry wait ok okay well yes
     ein eine einen einem einer der die das den dem des ich wir du er sie es mein meine meinen unser unsere unseren dein
     heisst und oder als wird werden hat haben heute bitte
     un una unos unas el la los las yo nosotros mi mis nuestro nuestra tu su de y o como ha han hemos hoy
@@ -58,10 +58,7 @@ _ASIDE = words_in("since after before until seit nach vor bis desde después ant
 """Words before a time that does not belong to the statement: "since Monday"."""
 
 _COPULAS = words_in("is are be ist sind lautet es son est sont 是")
-_STATING = words_in("""
-    takes begins starts ends closes opens lasts costs weighs expires finishes beginnt endet kostet öffnet schliesst
-    empieza termina cuesta cierra abre commence finit coûte ferme ouvre
-""")
+_STATING = words_in("takes costs weighs expires kostet cuesta coûte")
 """Verbs that, like a copula, are followed by the one value of "the X": "the visit takes place on 3 May"."""
 
 _NEGATED = NEGATIONS | words_in("not don don't t nicht ne")
@@ -76,18 +73,32 @@ _CORRECTING = words_in("actually instead correction rather stattdessen korrektur
 """Words behind which also a plain word replaces another: "actually, I prefer coffee"."""
 
 _OPENERS = words_in("""
-    no wait sorry oops hmm correction wrong misread mistyped mistake typo meant actually
-    nein moment entschuldigung korrektur falsch meinte perdón corrección quise pardon correction erreur 不对 更正 抱歉
+    ah oh wait sorry oops hmm correction misread mistyped mistake typo meant
+    moment entschuldigung korrektur falsch meinte perdón corrección pardon correction erreur 更正 抱歉
 """)
-"""Words in the first clause of short corrections: "ah no, 15:30", "I misread it, PK-58 it is"."""
+"""Words of corrections in few words: "ah no, 15:30". "No" alone answers a question as well."""
 
-_FILLING = words_in("ah oh make that read it i")
+_FILLING = words_in("no nein non make that read it i is should be was wrong line my bad das wäre es war")
 """Other words that such corrections have beside the value."""
+
+_MODAL = words_in("if could should might may would will wenn könnte sollte würde wird si podría")
+"""Words of sentences that tell no change that took place."""
+
+_WAS = words_in("was were wurde wurden")
+_RUNNING = words_in("runs takes place starts begins ends opens closes happens due beginnt endet findet statt läuft")
+"""Verbs that a change does not repeat: "the demo takes place on Monday", "the demo was moved to Friday"."""
 
 _OWNED = words_in("""
     the my our your his her their its der die das mein meine unser unsere dein deine el la mi nuestro nuestra tu
     le la mon ma notre votre
 """)
+_OWN_CLAUSE = words_in("the it we they there der die das es wir el la los las le les lo")
+_REPORTING = words_in("""
+    if unless wenn falls si says said say claims claimed thinks thought think told tells heard guess believe hopes hope
+    sagt sagte meint dachte dice dijo cree dit pense but aber pero mais too auch también aussi
+""")
+"""Words behind a first clause that make it uncertain, another person's, or one of several."""
+
 _MANY = words_in("""
     friend friends sister brother cousin colleague neighbour neighbor son daughter child uncle aunt dog cat allergy
     ticket tickets hobby client customer competitor option example freund freundin schwester bruder sohn tochter hund
@@ -121,8 +132,12 @@ _TIMES = words_in("""
 _CLAUSE_END = re.compile(r",\s")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+(?:[-_'’.,:/@][^\W_]+)*")
 _TIME = re.compile(r"\d{1,2}:\d\d|\d{1,2}(?:am|pm)|\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
-_ENDED = re.compile(rf"{NO_LONGER.pattern}|\b(?:instead of|rather than|statt|en vez de|au lieu de)\b", re.IGNORECASE)
-"""Phrases that say that a value no longer holds: "we no longer use Redis", "the discount is off the table"."""
+_ENDED = re.compile(
+    r"\b(?:no longer|not .{0,40} any ?more|instead of|rather than|nicht mehr|statt|ya no|en vez de|au lieu de"
+    r"|ne .{0,20} plus)\b",
+    re.IGNORECASE,
+)
+"""Stands before a value that no longer holds: "we no longer use Redis, we use RabbitMQ"."""
 
 _LEFT = words_in("left from instead rather longer statt von desde nicht not no kein keine keinen pas plus sin ya")
 """Words before a value that is left or denied: "from Friday to Monday", "not 900 euros"."""
@@ -166,9 +181,10 @@ class _Value:
 class _Sentence:
     """The words of a sentence that are no values, its values, and its form.
 
-    `before_end` are the words before what denies or ends something. `is_definite`: it begins like "the X". It says that
-    something changed (`is_any`), that the speaker corrects themselves (`is_correcting`), that a value ended
-    (`is_ending`), all of it (`is_cancelling`), or that it ended or took another place (`is_moving`).
+    `before_end` are the words before what denies or ends something. `is_definite`: it begins like "the X". It says
+    that something changed (`is_any`; `is_certain`: without a negation or a word like "could"), that the speaker
+    corrects themselves (`is_correcting`), that a value ended (`is_ending`), all of it (`is_cancelling`), or that it
+    ended or took another place (`is_moving`).
     """
 
     first: str
@@ -177,6 +193,7 @@ class _Sentence:
     values: tuple[_Value, ...]
     is_definite: bool
     is_any: bool
+    is_certain: bool
     is_correcting: bool
     is_ending: bool
     is_cancelling: bool
@@ -199,7 +216,8 @@ class _Sentence:
     @property
     def moved_to(self) -> tuple[_Value, ...]:
         """The only value, if the sentence says that "the X" changed to it: "the demo was pushed to Monday"."""
-        is_moved = self.is_any and self.is_definite and not self.is_cancelling and len(self.holding) == 1
+        is_moved = self.is_any and self.is_certain and self.is_definite and not self.is_cancelling
+        is_moved = is_moved and len(self.holding) == 1
         return tuple(value for value in self.holding if is_moved and value.place in _TOWARDS)
 
     @property
@@ -253,8 +271,14 @@ def _moved_key(word: str, kind: str) -> Key:
 
 
 def _first_clause(sentence: str) -> str:
-    """Return the part of a sentence before its first comma; the whole sentence if it has none."""
-    return _CLAUSE_END.split(sentence, maxsplit=1)[0]
+    """Return the part of a sentence before its first comma if a statement of its own follows, else the whole sentence.
+
+    Behind a condition, a report or what limits it, the first part says another thing: "60 euros, for children".
+    """
+    first, *rest = _CLAUSE_END.split(sentence, maxsplit=1)
+    words = words_in_order(rest[0]) if rest else []
+    is_own = bool(words) and words[0] in _OWN_CLAUSE and _REPORTING.isdisjoint(words) and not adds(sentence)
+    return first if is_own else sentence
 
 
 def _end_key(words: tuple[str, ...]) -> Key:
@@ -281,7 +305,7 @@ def _is_moved(one: _Sentence, other: _Sentence) -> bool:
     """Return whether the later sentence says that the only value of the earlier one's subject changed to another."""
     same = [old.words for old in one.holding for new in other.moved_to if old.kind == new.kind]
     is_other = len(same) == len(one.holding) == 1 and same[0] not in other.held
-    return is_other and one.first == other.first and other.words <= one.words and one.words.isdisjoint(_MANY)
+    return is_other and one.first == other.first and one.words - _RUNNING == other.words - _WAS - _RUNNING
 
 
 def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
@@ -297,22 +321,39 @@ def _is_new(old: _Value, new: _Value, one: _Sentence, other: _Sentence) -> bool:
     return is_value and (one.is_definite or other.is_definite) and _MANY.isdisjoint(one.words)
 
 
-def corrected_subject(before: str, after: str) -> str:
-    """Return what `before` says in front of the value that `after` corrects; '' if it corrects none.
+@lru_cache(MOST_KNOWN)
+def is_short_correction(sentence: str) -> bool:
+    """Return whether a sentence only corrects what was said just before: "sorry, make that 30 euros"."""
+    return _correction(sentence) is not None
 
-    The first clause of `after` has a word of _OPENERS. Its last clause has one value, of the same kind, and otherwise
-    only words of `before`: "Sorry, make that 30 euros". It is also '' if `before` begins with the value.
+
+def corrected_subject(before: str, after: str) -> str:
+    """Return what `before` says in front of the value that the short correction `after` corrects; '' if none.
+
+    Besides its one value, of the same kind, the correction has only words of `before`. It is also '' if `before` begins
+    with the value.
     """
-    clauses = _CLAUSE_END.split(after)
-    if _OPENERS.isdisjoint(_WORD.findall(clauses[0].casefold())) or after.endswith(("?", "？")):
-        return ""
-    kept = [word for word in _words_of(_WORD.findall(clauses[-1])) if word.plain not in _OPENERS | _FILLING]
-    words, values = _divided(kept)
+    words, value = _correction(after) or (frozenset(), None)
     one = _read(before)
-    same = [old.words for old in one.holding if values and old.kind == values[0].kind]
-    if not (len(values) == len(same) == 1 and values[0].words != same[0] and words <= one.words):
+    same = [old.words for old in one.holding if value is not None and old.kind == value.kind]
+    if value is None or len(same) != 1 or value.words == same[0] or not words <= one.words:
         return ""
-    return before[: before.casefold().find(same[0][0])].strip()
+    at = next((word.start() for word in _WORD.finditer(before) if word[0].casefold() == same[0][0]), 0)
+    return before[:at].strip()
+
+
+@lru_cache(MOST_KNOWN)
+def _correction(sentence: str) -> tuple[frozenset[str], _Value] | None:
+    """Return the words and the value of the last clause of a short correction; None for another sentence.
+
+    All its other clauses consist of words of corrections, and one of these is one of _OPENERS.
+    """
+    *clauses, last = (_WORD.findall(clause) for clause in _CLAUSE_END.split(sentence))
+    opening = {word.casefold() for clause in clauses for word in clause}
+    if opening.isdisjoint(_OPENERS) or not opening <= _OPENERS | _FILLING or sentence.endswith(("?", "？")):
+        return None
+    words, values = _divided([word for word in _words_of(last) if word.plain not in _OPENERS | _FILLING])
+    return (words, values[0]) if len(values) == 1 and not values[0].is_left else None
 
 
 def _is_ended(one: _Sentence, other: _Sentence) -> bool:
@@ -389,6 +430,7 @@ def _read(sentence: str) -> _Sentence:
         values=values,
         is_definite=bool(every) and every[0].casefold() in _OWNED,
         is_any=not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS),
+        is_certain=(_NEGATED | _MODAL).isdisjoint(plain) and "n't" not in sentence,
         is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
         is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_changes(sentence))),

@@ -5,7 +5,6 @@ talk and questions have less. The offline model chooses its sentences by the sam
 and French are known in full; other languages by numbers and names.
 """
 
-import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -196,7 +195,7 @@ def worth(fact: KeptFact) -> tuple[float, int, int]:
     chance = min(max((of_words + 2) / 8, 0.05), 0.95)  # importance 2 states something, and is an even chance
     choices = fact.chosen + fact.passed_over + IMPORTANCE_CHOICES
     length = max(len(fact.text), SHORT_CHARACTERS)
-    score = (fact.chosen + IMPORTANCE_CHOICES * chance) / choices * math.sqrt(SHORT_CHARACTERS / length)
+    score = (fact.chosen + IMPORTANCE_CHOICES * chance) / choices * (SHORT_CHARACTERS / length) ** 0.25
     return score, of_words, fact.position
 
 

@@ -58,8 +58,8 @@ class SummaryRequest:
 class SummaryCost:
     """What a summary would read and cost, as far as it can be estimated.
 
-    `calls` and tokens are estimates for the segments that are not stored yet and for the choice among facts. `seconds` is None if the session has no
-    summary yet whose duration is known.
+    `calls` and tokens are estimates for the segments that are not stored yet and for the choice among facts. `seconds`
+    is None if the session has no summary yet whose duration is known.
     """
 
     from_position: int
@@ -162,15 +162,16 @@ def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, 
     reads = math.ceil(max(found.tokens / max(size.read, 1), found.messages / (size.messages or ALL)))
     is_merged = size.unmerged is not None and reads * size.written > size.unmerged
     merges = reads // (MERGED - 1) if is_merged else 0
-    calls = reads + merges
+    texts = reads + merges
+    calls = texts + (size.choice is not None)
     choice_input, choice_output = size.choice or (0, 0)
     return SummaryCost(
         from_position=found.first_position,
         through_position=through,
         message_count=found.messages,
-        calls=calls + (size.choice is not None),
-        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside + choice_input) * factor),
-        output_tokens=int((calls * size.written + choice_output) * factor),
+        calls=calls,
+        input_tokens=int((found.tokens + merges * MERGED * size.written + texts * size.beside + choice_input) * factor),
+        output_tokens=int((texts * size.written + choice_output) * factor),
         seconds=None if seconds is None else round(calls * seconds, 1),
     )
 
