@@ -21,7 +21,6 @@ from throughline.context.summaries.keep_lines import (
     is_other_number,
 )
 from throughline.context.summaries.restatements import (
-    Key,
     corrected_subject,
     could_replace,
     is_short_correction,
@@ -29,6 +28,7 @@ from throughline.context.summaries.restatements import (
     replaced_keys,
     restates,
 )
+from throughline.context.summaries.sentence_values import Key
 from throughline.context.summaries.statements import is_about_speaker, worth
 from throughline.domain.message import Role
 from throughline.domain.summary import FactKind, KeptFact
