@@ -17,6 +17,8 @@ from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import Role, text_of
 from throughline.domain.prompt import ModelRequest
 from throughline.execution.breaker import FAILURES_TO_OPEN
+from throughline.turn.summary.reread import SummaryRequest
+from throughline.turn.summary.summarize_now import estimate_summary, summarize_now
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 FILLER = (
@@ -66,7 +68,29 @@ async def test_where_every_text_is_refused_the_best_sentences_stand_for_the_mess
     assert version.model == "offline"
     assert "Rex" in done.session.conversation_summary
     assert BAD[kind] not in done.session.conversation_summary
-    assert done.session.summary_failure.endswith("Sentences out of the messages stand in its place.")
+    assert done.session.summary_failure.endswith(
+        "Sentences out of the messages stand in its place; the next summary on demand reads these again."
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_summary_on_demand_reads_again_what_an_extract_stands_for(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await stage_with(database, "Fine.", shape)
+    reached = (await compact_now(stage)).session.summary_through_position
+    nothing = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+    stage.model.by_request = lambda _: Say(GOOD)
+
+    cost = await estimate_summary(stage.dependencies, await stage.reload(), SummaryRequest())
+    done = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+    again = await summarize_now(stage.dependencies, await stage.reload(), SummaryRequest())
+
+    version = await database.summaries.latest(stage.session.id)
+    assert version is not None
+    assert (nothing.session.summary_through_position, cost.from_position) == (reached, 1)
+    assert (done.outcome, version.model, again.outcome) == ("adopted", stage.model.name, "skipped")
+    assert GOOD in done.session.conversation_summary
 
 
 async def test_facts_named_below_a_refused_text_are_kept_with_the_extract(database: Database) -> None:

@@ -32,7 +32,7 @@ SAYS_THE_SAME = (
     "The new text is the same as the old one, so the summary stays as it is. Give other instructions to change it."
 )
 NOT_SMALLER = "The summary would not make the prompt smaller."
-EXTRACTED = "Sentences out of the messages stand in its place."
+EXTRACTED = "Sentences out of the messages stand in its place; the next summary on demand reads these again."
 
 log = structlog.get_logger(__name__)
 

@@ -72,8 +72,12 @@ class Summariser:
 
     @property
     def style_and_instructions(self) -> str:
-        """What the text is to be like; part of the hash by which a segment is found again."""
-        return "\n".join(part for part in (self.policy.style, self.instructions) if part)
+        """What the text is to be like; part of the hash by which a segment is found again.
+
+        An extract in a model's place has a hash of its own, so that a model that is there again writes its text.
+        """
+        extract = "extract" if self.is_substitute else ""
+        return "\n".join(part for part in (extract, self.policy.style, self.instructions) if part)
 
     @property
     def instruction_tokens(self) -> int:

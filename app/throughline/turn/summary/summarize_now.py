@@ -21,7 +21,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, ModelUnavailable, TemporaryError
 from throughline.domain.message import Message
 from throughline.domain.session import Session
-from throughline.domain.summary import CompactionOutcome, CompactionResult
+from throughline.domain.summary import CompactionOutcome, CompactionResult, SummaryState
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.execution.error_boundary import running_concurrently
 from throughline.execution.lease_loop import Heartbeats
@@ -32,7 +32,7 @@ from throughline.turn.summary.compact import compact
 from throughline.turn.summary.compaction import Compaction
 from throughline.turn.summary.dependencies import SummaryDependencies
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest, plan_reread
-from throughline.turn.summary.summariser import Summariser
+from throughline.turn.summary.summariser import EXTRACTING_MODEL, Summariser, summary_models
 from throughline.turn.summary.summariser_calls import check_text, pause_seconds, write_text
 
 # Summary of messages that belong to no session, read in parts that fit the model's window. Nothing is stored.
@@ -98,7 +98,8 @@ async def summarize_now(
 ) -> CompactionResult:
     """Summarise all but the newest messages of `session`, whatever the triggers say.
 
-    With instructions, messages that are already summarised are read again. In all processes together, a session has one
+    With instructions, messages that are already summarised are read again, and without, those for which an extract
+    stands because no model could write. In all processes together, a session has one
     such request at a time. A running turn is not disturbed: the first to change the summary wins, and the other's work
     is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and InvalidInput for a position after the last
     message or instructions too long for every summary model.
@@ -115,7 +116,22 @@ async def estimate_summary(dependencies: SummaryDependencies, session: Session, 
     task = await _load_task(dependencies, session, request)
     prepared = task.conversation.prepared if task.extends_prepared else None  # which is not read again
     after = (task.session.summary_through_position if prepared is None else prepared.through_position) + 1
-    return (await plan_reread(dependencies, task, min(request.first or after, after)))[1]
+    first = await _first_to_read(dependencies, task, request)
+    return (await plan_reread(dependencies, task, min(first or after, after)))[1]
+
+
+async def _first_to_read(dependencies: SummaryDependencies, task: Compaction, request: SummaryRequest) -> int | None:
+    """Return the position from which messages are read again; None if only new ones are read.
+
+    It is what the request says, or else where an extract stands for messages because no model could write.
+    """
+    if request.first is not None or all(
+        model.name == EXTRACTING_MODEL for model in summary_models(dependencies, task.agent)
+    ):
+        return request.first
+    parts = await dependencies.summaries.load_parts(task.session.id, SummaryState.ADOPTED)
+    segments = () if parts is None else parts[1]
+    return min((one.from_position for one in segments if one.model == EXTRACTING_MODEL), default=None)
 
 
 async def _load_task(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> Compaction:
@@ -132,8 +148,9 @@ async def _load_task(dependencies: SummaryDependencies, session: Session, reques
 
 async def _summarize(dependencies: SummaryDependencies, session: Session, request: SummaryRequest) -> CompactionResult:
     task = await _load_task(dependencies, session, request)
-    if request.first is not None and request.first <= task.session.summary_through_position:
-        task, _ = await plan_reread(dependencies, task, request.first)
+    first = await _first_to_read(dependencies, task, request)
+    if first is not None and first <= task.session.summary_through_position:
+        task, _ = await plan_reread(dependencies, task, first)
     elif task.plan.decision.trigger is None:
         return task.unchanged(CompactionOutcome.SKIPPED, _nothing_to_do(task.session))
     _, _, done = await compact(dependencies, task)
