@@ -356,25 +356,6 @@ def test_the_narrative_says_what_was_replaced_later() -> None:
     assert marked([segment], kept)[0].text == "- The demo is on Tuesday [#1, replaced by #7]. Hens lay [#3]."
 
 
-def test_a_fact_points_to_a_later_change_that_shares_a_rare_word_of_its_subject() -> None:
-    kept = (fact("The pickup is done by Fastlane.", 3, subject="pickup courier"), fact("A new pickup firm came.", 8))
-
-    assert "- The pickup is done by Fastlane. [#3; later: #8]" in render_facts(kept, max_tokens=99, count=words)
-
-
-@pytest.mark.parametrize(
-    "ending",
-    ["The trade-in is off, he keeps it.", "Ida has taken over the trade-in.", "We decided against the trade-in."],
-)
-def test_a_fact_points_to_an_omitted_statement_that_may_have_ended_it(ending: str) -> None:
-    kept = (fact("His trade-in is an Aurora 3.", 3), fact("Tea is at 4.", 5))
-
-    shown = render_facts(kept, max_tokens=99, count=words, all_facts=(*kept, fact(ending, 8)))
-
-    assert "- His trade-in is an Aurora 3. [#3; later: #8]" in shown
-    assert "- Tea is at 4. [#5]" in shown
-
-
 @given(many_facts, st.integers(0, 120))
 def test_both_parts_obey_their_room(kept: list[KeptFact], room: int) -> None:
     merged = merge_kept_facts(kept, ())

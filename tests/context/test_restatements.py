@@ -37,6 +37,7 @@ RESTATED = [(pair["before"], pair["after"]) for pair in CANARIES["restated"]]
         ("The meeting is on Monday at 10.", "The meeting moved from Monday to Tuesday at 11."),
         ("My budget is 500 euros.", "My budget is not 500 euros."),
         ("I prefer tea.", "Actually, I prefer coffee."),
+        ("Der Ausflug geht nach Quedlinburg.", "Der Ausflug geht jetzt doch nach Husum."),
     ],
 )
 def test_another_value_of_the_same_thing_replaces_the_first(before: str, after: str) -> None:

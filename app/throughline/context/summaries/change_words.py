@@ -28,8 +28,6 @@ NEGATIONS = words_in("no not kein keine keinen sin pas sem")
 CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
 """Words of change in scripts without spaces, as parts of a sentence."""
 
-_FORGETTING_WORDS = words_in("forget vergiss olvida oublie")
-
 _CORRECTING = CHANGE_WORDS - NEGATIONS - words_in("not nicht no pas")
 """Words that correct something even in an addition. Negations do not: "I also do not eat nuts"."""
 
@@ -69,7 +67,8 @@ NO_LONGER = re.compile(
 
 _MAY_END = re.compile(
     r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b(?! \d)|\b(?:decided|voted) against\b"
-    r"|\bnot (?:doing|going to)\b",
+    r"|\bnot (?:doing|going to)\b|\blass(?:en|e|t)? (?:wir|ich|ihr) (?:bleiben|sein)\b"
+    r"|\b(?:is|are|am) not \w{1,20}ing\b",
     re.IGNORECASE,
 )
 """Phrases that often, but not always, say that something has ended."""
@@ -85,17 +84,16 @@ def changes(sentence: str) -> bool:
     return has_word or NO_LONGER.search(sentence) is not None
 
 
-def is_cancelling(sentence: str) -> bool:
-    """Return whether a sentence says that something does not take place any more: "the trip is cancelled"."""
-    return not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words_in_order(without_denied_changes(sentence)))
+def has_ending_word(sentence: str) -> bool:
+    """Return whether a sentence has one of ENDING_WORDS, and does not deny it: "the trip is cancelled"."""
+    return not ENDING_WORDS.isdisjoint(words_in_order(without_denied_changes(sentence)))
 
 
 @lru_cache(MOST_KNOWN)
 def may_end(sentence: str) -> bool:
     """Return whether a sentence may say that something has ended, is not done, or was taken over by somebody else."""
-    sentence = without_denied_changes(sentence)
-    has_word = not ENDING_WORDS.isdisjoint(words_in_order(sentence))
-    return has_word or NO_LONGER.search(sentence) is not None or _MAY_END.search(sentence) is not None
+    has_phrase = NO_LONGER.search(sentence) is not None or _MAY_END.search(sentence) is not None
+    return has_phrase or has_ending_word(sentence)
 
 
 @lru_cache(MOST_KNOWN)

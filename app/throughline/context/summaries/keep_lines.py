@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, takewhile
 
 from throughline.context.summaries.change_words import (
-    ENDING_WORDS,
     NEGATIONS,
     changes,
+    has_ending_word,
     without_denied_changes,
     words_in_order,
 )
@@ -299,10 +299,9 @@ def _is_ended(key: frozenset[str], sentence: str) -> bool:
 
     An example of the last is "no reminder".
     """
-    words = words_in_order(without_denied_changes(sentence))
-    return not ENDING_WORDS.isdisjoint(words) or any(
-        before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
-    )
+    words = pairwise(words_in_order(without_denied_changes(sentence)))
+    is_negated = any(before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in words)
+    return is_negated or has_ending_word(sentence)
 
 
 def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:

@@ -20,6 +20,7 @@ from throughline.context.summaries.keep_lines import (
     has_chance_numbers_only,
     is_other_number,
 )
+from throughline.context.summaries.later_changes import CORRECTION_REACH
 from throughline.context.summaries.restatements import (
     corrected_subject,
     could_replace,
@@ -41,9 +42,6 @@ MAX_STATED = 300
 
 RESTATED, LEAST_SHARED = 0.5, 2
 """A sentence restates another if it shares at least half of its words, and at least two."""
-
-CORRECTION_REACH = 4
-"""Messages within which a correction in few words may follow what it corrects."""
 
 MAX_INSTRUCTIONS = 200
 """Most standing instructions kept, in addition to the facts."""
@@ -178,7 +176,9 @@ class _Current:
         """
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
-            for at, about in self._corrected_statement(fact):
+            corrected = self._corrected_statement(fact)
+            if corrected is not None:
+                at, about = corrected
                 self._end(at, fact.position)
                 fact = replace(fact, subject=fact.subject or self.facts[at].subject or about[:SUBJECT_CHARACTERS])
                 key = subject_key(fact.subject)
@@ -201,13 +201,13 @@ class _Current:
             found |= {*self._of_text(key, words, fact), *self._of_values(fact)}
         return sorted(found)
 
-    def _corrected_statement(self, fact: KeptFact) -> list[tuple[int, str]]:
-        """Return the index of the statement that the fact corrects in few words, with its subject; empty if none.
+    def _corrected_statement(self, fact: KeptFact) -> tuple[int, str] | None:
+        """Return the index of the statement that the fact corrects in few words, with its subject; None without one.
 
         It is one of the same user's last message before, within CORRECTION_REACH messages.
         """
         if fact.said_by is not Role.USER or not is_short_correction(fact.text):
-            return []
+            return None
         last = 0
         for at in range(len(self.facts) - 1, -1, -1):
             before = self.facts[at]
@@ -218,8 +218,8 @@ class _Current:
                 last = before.position
                 about = "" if before.replaced_by else corrected_subject(before.text, fact.text)
                 if about:
-                    return [(at, about)]
-        return []
+                    return at, about
+        return None
 
     def _of_subject(self, key: frozenset[str], fact: KeptFact) -> Iterator[int]:
         for at in {at for word in key for at in self.by_word[word]}:

@@ -1,14 +1,14 @@
 """Text of kept facts in a prompt: standing instructions and other facts, as many as fit, with a note on the rest."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from throughline.context.measure import Count
-from throughline.context.summaries.change_words import changes, may_end
-from throughline.context.summaries.fact_subjects import subject_key, words_of
+from throughline.context.summaries.fact_subjects import words_of
+from throughline.context.summaries.later_changes import later_changes, without_echoes
 from throughline.context.summaries.statements import worth
 from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role
@@ -41,9 +41,6 @@ RANKS, EVEN = 4, 0.5
 SHORT_RULE = 100
 """Length up to which a sentence is more likely a rule than a story."""
 
-RARE = 3
-"""A word in more messages than this does not identify the subject of a statement."""
-
 LEFT_OUT_NAMED = 8
 """Number of positions of omitted instructions that are named, the newest."""
 
@@ -67,14 +64,16 @@ def render_facts(
 ) -> str:
     """Return the facts that fit, without instructions, grouped by kind, with a line that counts the omitted ones.
 
-    '' if none fits. They come by rank (see `_rank`); replaced ones are left out. Within each rank every kind has its
-    share by `WEIGHTS`, filled by `worth`, best first. Unused shares are open to all
-    kinds. The line of a fact gives the position of
-    the last of `all_facts` that may have changed or ended it. None stands for `facts`.
+    '' if none fits. They come by rank (see `_rank`). Replaced ones are left out, and what the assistant repeats of
+    them. Within each rank every kind has its share by `WEIGHTS`, filled by `worth`, best first. Unused shares are open
+    to all kinds. The line of a fact gives the position of the last of `all_facts` that may have changed or ended it.
+    None stands for `facts`.
     """
-    others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
-    later, cost = _later(others, facts if all_facts is None else all_facts), _cost(count)
-    return _fitting(max_tokens, count, lambda room: _fact_text(others, later, room, cost))
+    others = (fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
+    known = facts if all_facts is None else all_facts
+    shown = one_a_line(without_echoes(others, known))
+    later, cost = later_changes(shown, known), _cost(count)
+    return _fitting(max_tokens, count, lambda room: _fact_text(shown, later, room, cost))
 
 
 def fact_line(fact: KeptFact, later: int = 0) -> str:
@@ -110,11 +109,6 @@ def _by(fact: KeptFact) -> str:
     if fact.said_by is not Role.USER:
         return f" {fact.said_by}"
     return f" {as_label(fact.author)}" if fact.author else ""
-
-
-def _is_tracked(fact: KeptFact) -> bool:
-    """Return whether a later statement about the same subject would have replaced the fact."""
-    return fact.said_by is Role.TOOL or (fact.said_by is Role.USER and bool(fact.subject))
 
 
 def _cost(count: Count) -> Count:
@@ -198,36 +192,11 @@ def _left_out(left_out: Sequence[KeptFact]) -> str:
     return f"({len(left_out)} more {verb} no room here; a search of the history finds {object_})"
 
 
-def _later(facts: Sequence[KeptFact], all_facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
-    """Return for each fact the last position at which a person may have changed or ended it; 0 for none.
-
-    Such a statement is one of `all_facts`. It has words of change and a rare word of the fact's subject, or words of
-    ending and a rare word of the fact's text. The position may be before the fact's own.
-    """
-    words = {fact: words_of(fact.text) for fact in all_facts if fact.said_by is Role.USER and not fact.replaced_by}
-    having: defaultdict[str, set[int]] = defaultdict(set)
-    changed: defaultdict[str, int] = defaultdict(int)
-    ended: defaultdict[str, int] = defaultdict(int)
-    for fact, of_text in words.items():
-        for word in of_text:
-            having[word].add(fact.position)
-            changed[word] = max(changed[word], fact.position if changes(fact.text) else 0)
-            ended[word] = max(ended[word], fact.position if may_end(fact.text) else 0)
-    common = {word for word, positions in having.items() if len(positions) > RARE}
-
-    def after(fact: KeptFact) -> int:
-        of_subject = subject_key(fact.subject) - common if _is_tracked(fact) else frozenset()
-        of_text = words_of(fact.text) - common if fact.said_by is not Role.ASSISTANT else frozenset()
-        return max((*map(changed.__getitem__, of_subject), *map(ended.__getitem__, of_text)), default=0)
-
-    return {fact: after(fact) for fact in facts}
-
-
 def _grouped(kept: Iterable[KeptFact], later: Mapping[KeptFact, int]) -> Iterator[str]:
     ordered = sorted(kept, key=lambda fact: fact.position)
     for kind in WEIGHTS:
         of_kind = [fact for fact in ordered if fact.kind is kind]
-        lines = [fact_line(fact, later[fact] if later[fact] > fact.position else 0) for fact in of_kind]
+        lines = [fact_line(fact, later[fact]) for fact in of_kind]
         if lines:
             yield _name(kind)
             yield from lines

@@ -10,10 +10,7 @@ less harmful than a true one that is gone.
 import re
 from functools import lru_cache
 
-from throughline.context.summaries.change_words import (
-    adds,
-    words_in_order,
-)
+from throughline.context.summaries.change_words import adds, words_in_order
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
 from throughline.context.summaries.readable_text import words_in
 from throughline.context.summaries.sentence_values import (
@@ -35,6 +32,10 @@ _OPENERS = words_in("""
 
 _FILLING = words_in("no nein non make that read it i is should be was wrong line my bad das wäre es war")
 """Other words that such corrections have beside the value."""
+
+_MAYBE_OPENERS = words_in("no nein non wrong falsch mal espera warte attends")
+MOST_CORRECTING = 12
+"""First words of other sentences that may correct something, and most words of these."""
 
 _WAS = words_in("was were wurde wurden")
 _RUNNING = words_in("runs takes place starts begins ends opens closes happens due beginnt endet findet statt läuft")
@@ -62,7 +63,7 @@ def keys_of(sentence: str) -> frozenset[Key]:
     read = read_sentence(sentence)
     if not read.all_words:
         return frozenset()
-    moved = (_moved_key(word, value.kind) for value in read.holding for word in read.words)
+    moved = (_moved_key(read.first, value.kind) for value in read.holding)
     return frozenset((*(key for key, _ in read.keyed()), *moved, *map(_end_key, read.held), _end_key((read.first,))))
 
 
@@ -81,6 +82,7 @@ def _moved_key(word: str, kind: str) -> Key:
     return frozenset({word}), frozenset(), f"moved {kind}", False
 
 
+@lru_cache(MOST_KNOWN)
 def _first_clause(sentence: str) -> str:
     """Return the part of a sentence before its first comma if a statement of its own follows, else the whole sentence.
 
@@ -154,6 +156,14 @@ def corrected_subject(before: str, after: str) -> str:
 
 
 @lru_cache(MOST_KNOWN)
+def may_correct(sentence: str) -> bool:
+    """Return whether a short sentence begins like a correction of what was said before: "no, wrong line, 30 MB"."""
+    first, *rest = _CLAUSE_END.split(sentence, maxsplit=1)
+    is_short = len(words_in_order(sentence)) <= MOST_CORRECTING and not sentence.endswith(("?", "？"))
+    return bool(rest) and is_short and not (_OPENERS | _MAYBE_OPENERS).isdisjoint(words_in_order(first))
+
+
+@lru_cache(MOST_KNOWN)
 def _correction(sentence: str) -> tuple[frozenset[str], Value] | None:
     """Return the words and the value of the last clause of a short correction; None for another sentence.
 
@@ -187,9 +197,15 @@ def could_replace(before: str, after: str) -> bool:
     takes_back = not left.isdisjoint(value.words for value in one.values)
     if (other.is_ending or other.is_moving) and (takes_back or not left) and other.before_end <= one.all_words:
         return True
+    if not _values_beside(other, one):
+        return not _values_beside(one, other) or takes_back
+    return has_other_value(before, after)
+
+
+def has_other_value(before: str, after: str) -> bool:
+    """Return whether both have a value of one kind which the other has not, and one of them no further such values."""
+    one, other = read_sentence(before), read_sentence(after)
     old, new = _values_beside(one, other), _values_beside(other, one)
-    if not new:
-        return not old or takes_back
     kinds = {(value.kind, value.place if value.kind == "name" else "") for value in old}
     same = (value for value in new if {(value.kind, value.place), (value.kind, "")} & kinds)
     return min(len(old), len(new)) == 1 and any(same)

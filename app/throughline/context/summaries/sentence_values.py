@@ -15,6 +15,7 @@ from throughline.context.summaries.change_words import (
     ENDING_WORDS,
     MOVED_ON,
     NEGATIONS,
+    has_ending_word,
     without_denied_changes,
     words_in_order,
 )
@@ -187,9 +188,10 @@ class Sentence:
     @property
     def moved_to(self) -> tuple[Value, ...]:
         """The only value, if the sentence says that "the X" changed to it: "the demo was pushed to Monday"."""
-        is_moved = self.is_any and self.is_certain and self.is_definite and not self.is_cancelling
-        is_moved = is_moved and len(self.holding) == 1
-        return tuple(value for value in self.holding if is_moved and value.place in _TOWARDS)
+        is_change = self.is_any and self.is_certain and self.is_definite and not self.is_cancelling
+        if not is_change or len(self.holding) != 1:
+            return ()
+        return tuple(value for value in self.holding if value.place in _TOWARDS)
 
     @property
     def left(self) -> set[tuple[str, ...]]:
@@ -240,8 +242,8 @@ class ComparedWord:
 @lru_cache(MOST_KNOWN)
 def read_sentence(sentence: str) -> Sentence:
     """Return the words, values and form of a sentence; without words and values if it is long, or a condition."""
-    is_moving = not _POSTPONED.isdisjoint(words_in_order(without_denied_changes(sentence)))
-    sentence = without_denied_changes(MOVED_ON.sub(" ", sentence))
+    without_denied = without_denied_changes(sentence)
+    sentence = MOVED_ON.sub(" ", without_denied)
     every = SENTENCE_WORD.findall(sentence)
     plain = {word.casefold() for word in every}
     read = list(compared_words(every))
@@ -257,19 +259,24 @@ def read_sentence(sentence: str) -> Sentence:
         values=values,
         is_definite=bool(every) and every[0].casefold() in _OWNED,
         is_any=not _CHANGING.isdisjoint(plain) or any(part in sentence for part in CHANGE_PARTS),
-        is_certain=(_NEGATED | _MODAL).isdisjoint(plain) and "n't" not in sentence,
+        is_certain=(_NEGATED | _MODAL).isdisjoint(plain) and not any(map(_is_contracted_not, plain)),
         is_correcting=not _CORRECTING.isdisjoint(plain),
         is_ending=_ENDED.search(sentence) is not None,
-        is_cancelling=not ENDING_WORDS.isdisjoint(words_in_order(without_denied_changes(sentence))),
-        is_moving=is_moving,
+        is_cancelling=has_ending_word(sentence),
+        is_moving=not _POSTPONED.isdisjoint(words_in_order(without_denied)),
     )
 
 
 def _before_end(every: Sequence[str], read: Sequence[ComparedWord]) -> frozenset[str]:
     """Return the compared words before the first word that denies or leaves something; empty without one."""
     plain = [word.casefold() for word in every]
-    end = next((at for at, word in enumerate(plain) if word in _LEFT or word.endswith(("n't", "n’t"))), 0)
+    end = next((at for at, word in enumerate(plain) if word in _LEFT or _is_contracted_not(word)), 0)
     return frozenset(plain[:end]) & {word.plain for word in read}
+
+
+def _is_contracted_not(word: str) -> bool:
+    """Return whether a word in lower case ends in "n't", as "wasn't" does."""
+    return word.endswith(("n't", "n’t"))
 
 
 def compared_words(every: Sequence[str]) -> Iterator[ComparedWord]:
@@ -281,15 +288,16 @@ def compared_words(every: Sequence[str]) -> Iterator[ComparedWord]:
         plain = word.casefold()
         begins, is_first = is_first, is_first and (plain in _OWNED or plain in _CHANGING)
         left = max(left - 1, 0)
-        if plain in leaving or plain.endswith(("n't", "n’t")):
+        if plain in leaving or _is_contracted_not(plain):
             left = _REACH
         if plain in _COPULAS:
             is_after_copula = True
-        elif plain in _ASIDE:
+        elif plain in _ASIDE and plain not in _TOWARDS:
             is_aside = True
         elif plain in _PLACING:
             place, left = plain, 0 if plain == "to" else left
         elif plain not in _FUNCTION and plain not in _CHANGING and plain not in _NEGATED and plain not in _LEFT:
+            is_aside = is_aside or (place in _ASIDE and (plain in _TIMES or _has_digit(word)))
             yield ComparedWord(word, place, bool(left), is_aside, is_after_copula, is_joined, is_first=begins)
             is_after_copula = is_after_copula or (is_definite and plain in _STATING)
             left = _REACH if left and _is_value(word) else left
