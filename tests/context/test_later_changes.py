@@ -116,8 +116,45 @@ def test_what_the_assistant_repeats_of_a_replaced_statement_is_left_out() -> Non
     [
         "The trade-in is off, he keeps it.",
         "Das mit den Beeten lassen wir bleiben.",
-        "Luis is not running, his knee hurts.",
+        "The trip to Kiel was cancelled.",
     ],
 )
 def test_what_ends_something_is_a_statement(sentence: str) -> None:
     assert statement_in(sentence) == sentence
+
+
+@pytest.mark.parametrize("sentence", ["This is not working.", "Forget about it.", "Ya no sé qué hacer."])
+def test_small_talk_about_what_ends_is_no_statement(sentence: str) -> None:
+    assert not statement_in(sentence)
+
+
+@pytest.mark.parametrize(
+    ("stated", "said", "changed"),
+    [
+        ("The drive takes 2 hours.", "The soup takes 2 hours on low heat.", "The drive takes 3 hours now."),
+        ("The demo is on Monday.", "The demo room is free on Monday.", "The demo is on Tuesday now."),
+        ("My budget is 500 euros.", "The cheapest camera fits a budget of 500 euros.", "My budget is 700 euros now."),
+    ],
+)
+def test_what_the_assistant_says_of_another_thing_is_shown(stated: str, said: str, changed: str) -> None:
+    kept = merge_kept_facts((fact(stated, 3), fact(said, 4, said_by=Role.ASSISTANT), fact(changed, 5)), ())
+
+    assert said in render_facts(kept, max_tokens=99, count=words)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Dinner is on Monday.", "Oh nice, the film starts on Friday."),
+        ("The swap has 500 MB.", "No problem, the disk has 20 GB."),
+    ],
+)
+def test_what_only_begins_like_a_correction_is_none(before: str, after: str) -> None:
+    assert "later:" not in render_facts((fact(before, 3), fact(after, 5)), max_tokens=99, count=words)
+
+
+def test_an_ending_counts_for_a_long_statement_too() -> None:
+    stated = "The trade-in is an Aurora 3 that my uncle bought in Bonn and that we keep in the garage by the lake."
+    kept = (fact(stated, 3), fact("The trade-in is off.", 8))
+
+    assert "[#3; later: #8]" in render_facts(kept, max_tokens=99, count=words)

@@ -37,7 +37,6 @@ RESTATED = [(pair["before"], pair["after"]) for pair in CANARIES["restated"]]
         ("The meeting is on Monday at 10.", "The meeting moved from Monday to Tuesday at 11."),
         ("My budget is 500 euros.", "My budget is not 500 euros."),
         ("I prefer tea.", "Actually, I prefer coffee."),
-        ("Der Ausflug geht nach Quedlinburg.", "Der Ausflug geht jetzt doch nach Husum."),
     ],
 )
 def test_another_value_of_the_same_thing_replaces_the_first(before: str, after: str) -> None:
@@ -92,6 +91,9 @@ def test_no_other_two_statements_replace_each_other() -> None:
         ("Meet Anna on Monday at 10.", "Meet Ben on Tuesday at 11 instead."),
         ("Task 5 takes 3 days.", "Task 6 takes 8 days plus tests."),
         ("Meine Tochter Anna ist 7.", "Meine Tochter Berta ist jetzt 9."),
+        ("Der Zug nach Husum hält in Bremen.", "Der Zug nach Kiel hält jetzt in Bremen."),
+        ("Der Bus fährt nach Kiel.", "Der Bus fährt jetzt nach Fahrplan."),
+        ("Die Miete ist 700 Euro nach 2023.", "Die Miete ist 700 Euro nach 2024."),
         ("Server web1 has IP 10.0.0.1.", "Server web2 now has IP 10.0.0.2."),
         ("I'm using Flask 2.3.1 and Flask-WTF 1.1.1.", "I'm using Flask 2.3.1 and SQLAlchemy 2.0.19, it is set up."),
     ],

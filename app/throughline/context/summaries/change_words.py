@@ -68,10 +68,10 @@ NO_LONGER = re.compile(
 _MAY_END = re.compile(
     r"\b(?:is|are|was) off\b|\b(?:takes?|took|taken) over\b(?! \d)|\b(?:decided|voted) against\b"
     r"|\bnot (?:doing|going to)\b|\blass(?:en|e|t)? (?:wir|ich|ihr) (?:bleiben|sein)\b"
-    r"|\b(?:is|are|am) not \w{1,20}ing\b",
+    r"|取消|不再|不去|撤回|算了",
     re.IGNORECASE,
 )
-"""Phrases that often, but not always, say that something has ended."""
+"""Phrases that often, but not always, say that something has ended. They make a sentence a statement."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -85,8 +85,18 @@ def changes(sentence: str) -> bool:
 
 
 def has_ending_word(sentence: str) -> bool:
-    """Return whether a sentence has one of ENDING_WORDS, and does not deny it: "the trip is cancelled"."""
+    """Return whether a sentence certainly ends something, by one of ENDING_WORDS: "the trip is cancelled"."""
     return not ENDING_WORDS.isdisjoint(words_in_order(without_denied_changes(sentence)))
+
+
+_FORGETTING_WORDS = words_in("forget vergiss olvida oublie")
+
+
+@lru_cache(MOST_KNOWN)
+def is_ending_something(sentence: str) -> bool:
+    """Return whether a sentence says that something does not take place any more, in words that are no small talk."""
+    words = words_in_order(without_denied_changes(sentence))
+    return _MAY_END.search(sentence) is not None or not (ENDING_WORDS - _FORGETTING_WORDS).isdisjoint(words)
 
 
 @lru_cache(MOST_KNOWN)

@@ -20,8 +20,8 @@ from throughline.context.summaries.keep_lines import (
     has_chance_numbers_only,
     is_other_number,
 )
-from throughline.context.summaries.later_changes import CORRECTION_REACH
 from throughline.context.summaries.restatements import (
+    CORRECTION_REACH,
     corrected_subject,
     could_replace,
     is_short_correction,

@@ -8,7 +8,7 @@ from functools import cache
 
 from throughline.context.measure import Count
 from throughline.context.summaries.fact_subjects import words_of
-from throughline.context.summaries.later_changes import later_changes, without_echoes
+from throughline.context.summaries.later_changes import later_changes, without_outdated_repetitions
 from throughline.context.summaries.statements import worth
 from throughline.context.view.placeholder_texts import as_label
 from throughline.domain.message import Role
@@ -71,7 +71,7 @@ def render_facts(
     """
     others = (fact for fact in facts if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by)
     known = facts if all_facts is None else all_facts
-    shown = one_a_line(without_echoes(others, known))
+    shown = one_a_line(without_outdated_repetitions(others, known))
     later, cost = later_changes(shown, known), _cost(count)
     return _fitting(max_tokens, count, lambda room: _fact_text(shown, later, room, cost))
 

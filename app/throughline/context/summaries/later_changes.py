@@ -9,7 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from throughline.context.summaries.change_words import adds, changes, may_end
 from throughline.context.summaries.fact_subjects import subject_key, words_of
-from throughline.context.summaries.restatements import corrected_subject, has_other_value, may_correct
+from throughline.context.summaries.restatements import (
+    CORRECTION_REACH,
+    begins_like_correction,
+    corrected_subject,
+    has_other_value,
+)
 from throughline.context.summaries.sentence_values import read_sentence
 from throughline.domain.message import Role
 from throughline.domain.summary import KeptFact
@@ -17,20 +22,20 @@ from throughline.domain.summary import KeptFact
 RARE = 3
 """A word in more messages than this does not identify the subject of a statement."""
 
-CORRECTION_REACH = 4
-"""Messages within which a correction in few words may follow what it corrects."""
+MOST_COMPARED_WORDS = 15
+"""Most words between spaces of statements whose values are compared: longer ones state several things."""
 
-COMPARED_WORDS = 15
-"""Most words of statements that are compared: longer ones state several things."""
+LEAST_SHARED = 2
+"""Least words that what the assistant repeats has in common with a user's statement."""
 
 _UNIT = re.compile(r"(?<=\d) ([^\W\d_]{1,20})")
 
 
 def later_changes(facts: Sequence[KeptFact], all_facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
-    """Return for each fact the position of the last statement of a person that may have changed it; 0 for none.
+    """Return for each of `facts` the position of a person's last statement that may have changed it; 0 for none.
 
     Such a statement is one of `all_facts`. It has a rare word in common with the fact, and says a change, an end or
-    another value of the same kind; or it follows closely and begins like a correction.
+    another value of the same kind; or it follows soon and begins like a correction.
     """
     stated = [fact for fact in all_facts if fact.said_by is Role.USER and not fact.replaced_by]
     having: defaultdict[str, list[KeptFact]] = defaultdict(list)
@@ -38,40 +43,51 @@ def later_changes(facts: Sequence[KeptFact], all_facts: Iterable[KeptFact]) -> d
         for word in words_of(fact.text):
             having[word].append(fact)
     rare = {word: found for word, found in having.items() if len({fact.position for fact in found}) <= RARE}
-    corrections = [fact for fact in stated if _is_short(fact) and may_correct(fact.text)]
+    corrections: defaultdict[int, list[KeptFact]] = defaultdict(list)
+    for fact in stated:
+        if begins_like_correction(fact.text):
+            corrections[fact.position].append(fact)
 
     def last_change(fact: KeptFact) -> int:
         words = subject_key(fact.subject) | words_of(fact.text)
         later = {other for word in words for other in rare.get(word, ()) if other.position > fact.position}
         found = (other.position for other in later if _may_change(fact, other, words & rare.keys()))
-        near = (other.position for other in corrections if _may_be_corrected(fact, other))
-        return max((*found, *near), default=0)
+        soon = (fact.position + distance for distance in range(1, CORRECTION_REACH + 1))
+        corrected = (at for at in soon if any(_may_be_corrected(fact, other) for other in corrections.get(at, ())))
+        return max((*found, *corrected), default=0)
 
-    return {fact: last_change(fact) if _is_short(fact) else 0 for fact in facts}
+    return {fact: last_change(fact) for fact in facts}
 
 
-def without_echoes(facts: Iterable[KeptFact], all_facts: Iterable[KeptFact]) -> list[KeptFact]:
-    """Return `facts` without what the assistant said after users whose statement is replaced: "175, noted"."""
-    replaced = [fact for fact in all_facts if fact.replaced_by and fact.said_by is not Role.ASSISTANT]
+def without_outdated_repetitions(facts: Iterable[KeptFact], all_facts: Iterable[KeptFact]) -> list[KeptFact]:
+    """Return `facts` without what the assistant repeated of a statement before this was replaced: "175, noted"."""
+    replaced: defaultdict[tuple[str, ...], list[KeptFact]] = defaultdict(list)
+    for fact in all_facts:
+        if fact.replaced_by and fact.said_by is not Role.ASSISTANT:
+            for value in read_sentence(fact.text).held:
+                replaced[value].append(fact)
     return [
-        fact for fact in facts if fact.said_by is not Role.ASSISTANT or not any(_echoes(fact, old) for old in replaced)
+        fact
+        for fact in facts
+        if fact.said_by is not Role.ASSISTANT
+        or not any(_repeats(fact, old) for value in read_sentence(fact.text).held for old in replaced.get(value, ()))
     ]
 
 
-def _echoes(fact: KeptFact, old: KeptFact) -> bool:
-    values = read_sentence(fact.text).held
-    return bool(values) and values <= read_sentence(old.text).held and bool(_plain_words(fact) & _plain_words(old))
+def _repeats(fact: KeptFact, old: KeptFact) -> bool:
+    """Return whether the assistant's fact has no value but those of a statement that was replaced after it.
+
+    Half of its other words, and at least two, are those of the statement.
+    """
+    words = _plain_words(fact)
+    is_between = old.position < fact.position < old.replaced_by
+    is_same = len(words & _plain_words(old)) >= max(LEAST_SHARED, len(words) / 2)
+    return is_between and is_same and read_sentence(fact.text).held <= read_sentence(old.text).held
 
 
-def _is_short(fact: KeptFact) -> bool:
-    return len(fact.text.split()) <= COMPARED_WORDS
-
-
-def _may_change(fact: KeptFact, other: KeptFact, rare: frozenset[str]) -> bool:
-    """Return whether a later statement may have changed a fact that has these rare words."""
-    shared = words_of(other.text) & rare
-    if not _is_short(other):
-        return False
+def _may_change(fact: KeptFact, other: KeptFact, rare_words: frozenset[str]) -> bool:
+    """Return whether a later statement may have changed a fact; `rare_words` are those of its text and subject."""
+    shared = words_of(other.text) & rare_words
     if _is_tracked(fact) and shared & subject_key(fact.subject) and changes(other.text):
         return True
     if fact.said_by is Role.ASSISTANT:
@@ -80,7 +96,9 @@ def _may_change(fact: KeptFact, other: KeptFact, rare: frozenset[str]) -> bool:
         return True
     if shared.isdisjoint(_plain_words(fact) & _plain_words(other)) or _are_siblings(fact.text, other.text):
         return False
-    return has_other_value(fact.text, other.text) and not adds(other.text)
+    if max(len(one.text.split()) for one in (fact, other)) > MOST_COMPARED_WORDS or adds(other.text):
+        return False
+    return has_other_value(fact.text, other.text)
 
 
 def _is_tracked(fact: KeptFact) -> bool:
@@ -101,6 +119,7 @@ def _are_siblings(one: str, other: str) -> bool:
 
 
 def _may_be_corrected(fact: KeptFact, other: KeptFact) -> bool:
-    if fact.said_by is not Role.USER or not fact.position < other.position <= fact.position + CORRECTION_REACH:
+    """Return whether the correction gives another value to what the same person stated."""
+    if fact.said_by is not Role.USER or fact.author != other.author:
         return False
     return has_other_value(fact.text, other.text) or bool(corrected_subject(fact.text, other.text))

@@ -24,6 +24,9 @@ from throughline.context.summaries.sentence_values import (
     words_and_values,
 )
 
+CORRECTION_REACH = 4
+"""Messages within which a correction in few words may follow what it corrects."""
+
 _OPENERS = words_in("""
     ah oh wait sorry oops hmm correction misread mistyped mistake typo meant
     moment entschuldigung korrektur falsch meinte perdón corrección pardon correction erreur 更正 抱歉
@@ -33,9 +36,11 @@ _OPENERS = words_in("""
 _FILLING = words_in("no nein non make that read it i is should be was wrong line my bad das wäre es war")
 """Other words that such corrections have beside the value."""
 
-_MAYBE_OPENERS = words_in("no nein non wrong falsch mal espera warte attends")
-MOST_CORRECTING = 12
-"""First words of other sentences that may correct something, and most words of these."""
+_MAYBE_OPENERS = words_in("no nein non nope wrong measured counted typed falsch espera warte attends")
+"""Words of other first clauses that may begin a correction."""
+
+MOST_CORRECTING, MOST_OPENING = 12, 4
+"""Most words of a sentence that may be a correction, and of its first clause."""
 
 _WAS = words_in("was were wurde wurden")
 _RUNNING = words_in("runs takes place starts begins ends opens closes happens due beginnt endet findet statt läuft")
@@ -156,11 +161,14 @@ def corrected_subject(before: str, after: str) -> str:
 
 
 @lru_cache(MOST_KNOWN)
-def may_correct(sentence: str) -> bool:
+def begins_like_correction(sentence: str) -> bool:
     """Return whether a short sentence begins like a correction of what was said before: "no, wrong line, 30 MB"."""
     first, *rest = _CLAUSE_END.split(sentence, maxsplit=1)
-    is_short = len(words_in_order(sentence)) <= MOST_CORRECTING and not sentence.endswith(("?", "？"))
-    return bool(rest) and is_short and not (_OPENERS | _MAYBE_OPENERS).isdisjoint(words_in_order(first))
+    if not rest or sentence.endswith(("?", "？")) or len(words_in_order(sentence)) > MOST_CORRECTING:
+        return False
+    opening = set(words_in_order(first))
+    openers = _OPENERS | _MAYBE_OPENERS
+    return len(opening) <= MOST_OPENING and not opening.isdisjoint(openers) and opening <= openers | _FILLING
 
 
 @lru_cache(MOST_KNOWN)
@@ -203,7 +211,7 @@ def could_replace(before: str, after: str) -> bool:
 
 
 def has_other_value(before: str, after: str) -> bool:
-    """Return whether both have a value of one kind which the other has not, and one of them no further such values."""
+    """Return whether each has a value that the other lacks, of the same kind, and one of them lacks only that."""
     one, other = read_sentence(before), read_sentence(after)
     old, new = _values_beside(one, other), _values_beside(other, one)
     kinds = {(value.kind, value.place if value.kind == "name" else "") for value in old}

@@ -292,12 +292,11 @@ def compared_words(every: Sequence[str]) -> Iterator[ComparedWord]:
             left = _REACH
         if plain in _COPULAS:
             is_after_copula = True
-        elif plain in _ASIDE and plain not in _TOWARDS:
+        elif plain in _ASIDE:
             is_aside = True
         elif plain in _PLACING:
             place, left = plain, 0 if plain == "to" else left
         elif plain not in _FUNCTION and plain not in _CHANGING and plain not in _NEGATED and plain not in _LEFT:
-            is_aside = is_aside or (place in _ASIDE and (plain in _TIMES or _has_digit(word)))
             yield ComparedWord(word, place, bool(left), is_aside, is_after_copula, is_joined, is_first=begins)
             is_after_copula = is_after_copula or (is_definite and plain in _STATING)
             left = _REACH if left and _is_value(word) else left

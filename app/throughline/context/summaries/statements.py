@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 
 from throughline.context.questions import FILLER_WORDS, begins_asking
-from throughline.context.summaries.change_words import changes, may_end
+from throughline.context.summaries.change_words import changes, is_ending_something
 from throughline.context.summaries.fact_subjects import MOST_KNOWN
 from throughline.context.summaries.readable_text import (
     QUOTE_CHARACTERS,
@@ -212,7 +212,7 @@ def _importance(sentence: str) -> int:
         bool(_OWN.search(sentence)),
         bool(_SELF.search(plain)),
         changes(sentence),
-        may_end(sentence),
+        is_ending_something(sentence),
         -2 * bool(_PASSING.search(_NOT_PASSING.sub("", plain))),
         -3 * is_filler(sentence),
         -2 * is_question(sentence),
