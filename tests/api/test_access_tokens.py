@@ -45,7 +45,7 @@ OF_A_SESSION = {
     ("POST", "/v1/runs/{run_id}/cancel"),
     ("POST", "/v1/runs/{run_id}/resume"),
 }
-OF_THE_LIST = {("GET", "/v1/sessions"), ("POST", "/v1/sessions")}
+OF_THE_LIST = {("GET", "/v1/sessions"), ("POST", "/v1/sessions"), ("POST", f"{SESSION}/branch")}
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/sessions/{session_id}"): None,
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "taken"},
     ("DELETE", "/v1/sessions/{session_id}"): None,
+    ("POST", "/v1/sessions/{session_id}/branch"): {"at": 1},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"content": "hi"},
     ("GET", "/v1/sessions/{session_id}/runs"): None,

@@ -14,6 +14,7 @@ UNKNOWN = str(UUID(int=7))
 SESSION = "/v1/sessions/{session_id}"
 BODIES: dict[tuple[str, str], dict[str, object]] = {
     ("PATCH", SESSION): {"title": "t"},
+    ("POST", f"{SESSION}/branch"): {"at": 0},
     ("POST", f"{SESSION}/messages"): {"content": "hi"},
     ("POST", f"{SESSION}/context/preview"): {},
     ("POST", f"{SESSION}/summarize"): {},

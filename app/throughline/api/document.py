@@ -13,7 +13,15 @@ from pydantic.json_schema import models_json_schema
 from throughline.api.examples import add_examples
 from throughline.api.imports import ImportSession
 from throughline.api.memories import ChangeMemory, CreateMemory, SearchMemories
-from throughline.api.requests import ChangeSession, CreateSession, PreviewContext, ResumeRun, SendMessage, Summarize
+from throughline.api.requests import (
+    BranchSession,
+    ChangeSession,
+    CreateSession,
+    PreviewContext,
+    ResumeRun,
+    SendMessage,
+    Summarize,
+)
 from throughline.api.tokens import CreateToken
 from throughline.http import route_errors
 from throughline.http.documents import (
@@ -35,6 +43,7 @@ from throughline.wire.service import Problem
 
 BODIES = (
     CreateSession,
+    BranchSession,
     ChangeSession,
     SendMessage,
     PreviewContext,
@@ -49,7 +58,7 @@ BODIES = (
 TAGS = {
     "messages": "Send messages, read the history, pin and redact.",
     "search": "Find messages by words and by meaning.",
-    "sessions": "Conversations with an agent: make, change, delete, export and import them.",
+    "sessions": "Conversations with an agent: make, branch, change, delete, export and import them.",
     "runs": "The state and the events of turns.",
     "context": "How full the window of a session is, and what a message would do to it.",
     "summaries": "The versions of a session's summary.",

@@ -50,6 +50,20 @@ class CreateSession(BaseModel):
     )
 
 
+class BranchSession(BaseModel):
+    """The place at which a session is branched."""
+
+    model_config = STRICT
+
+    at: int = Field(
+        ge=0,
+        le=LAST_POSITION,
+        description="position of the last message that is copied; 0: none. A tool call and its results cannot be "
+        "separated",
+    )
+    title: Title = Field("", description="default: the title of the session, unless it was made from a later message")
+
+
 class ChangeSession(BaseModel):
     """Changes to a session. An omitted field stays as it is; metadata is replaced as a whole."""
 

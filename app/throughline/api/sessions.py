@@ -6,15 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from throughline.api.requests import ChangeSession, CreateSession
+from throughline.api.requests import BranchSession, ChangeSession, CreateSession
 from throughline.db.runs.list_runs import RunQuery
+from throughline.db.sessions.branch import NewBranch
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.db.statements.sql import invalid_cursor
 from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
 from throughline.domain.message import clean_text
-from throughline.domain.session import NewSession
+from throughline.domain.session import NewSession, Session
 from throughline.http.body import read_body
 from throughline.http.call import PathId, Reader, Writer, run_id_of, session_id_of, source_of
 from throughline.http.documents import X_CLIENT, described, response_headers
@@ -61,6 +62,11 @@ async def create_session(request: Request, call: Writer) -> Response:
             fingerprint=idempotency.fingerprint,
         )
     )
+    return _created(session, outcome)
+
+
+def _created(session: Session, outcome: CreateOutcome) -> Response:
+    """Return the answer to a request that creates the session."""
     headers = {"Location": f"/v1/sessions/{session.id}"}
     if outcome is CreateOutcome.REPLAYED:
         headers[REPLAYED] = "true"
@@ -123,6 +129,36 @@ async def change_session(request: Request, session_id: PathId, call: Writer) -> 
     )
     session = await call.services.database.sessions.update(call.owner_id, found, change)
     return JsonResponse(SessionOut.render(session))
+
+
+@router.post(
+    "/{session_id}/branch",
+    status_code=HTTPStatus.CREATED,
+    responses={HTTPStatus.CREATED: {"model": SessionOut, "headers": response_headers("Location", REPLAYED)}},
+    openapi_extra=described(body=BranchSession, headers=(KEY_HEADER, X_CLIENT), errors=codes(SessionBusy)),
+)
+async def branch_session(request: Request, session_id: PathId, call: Writer) -> Response:
+    """Create a session with copies of this one's messages 1 to `at`, to ask again or otherwise from there.
+
+    It has the agent, metadata, summary instructions, pins and, if it covers only copied messages, the summary of this
+    session; `branched_from` in its metadata names this session. An archived session can be branched. Refused (422) for
+    a position between a tool call and its results, and (409) if a copied message belongs to an unfinished turn.
+    """
+    original_id = session_id_of(session_id)
+    body = await read_body(request, BranchSession)
+    idempotency = read_idempotency(request, body)
+    session, outcome = await call.services.database.sessions.branch(
+        NewBranch(
+            owner_id=call.owner_id,
+            original_id=original_id,
+            at=body.at,
+            source=source_of(request, call),
+            title=body.title,
+            idempotency_key=idempotency.key,
+            fingerprint=idempotency.fingerprint,
+        )
+    )
+    return _created(session, outcome)
 
 
 @router.delete(

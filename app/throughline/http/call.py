@@ -59,17 +59,25 @@ class SharedSessions:
 OF_ONE_SESSION = ("/v1/sessions/{session_id}", "/v1/runs/{run_id}")
 """Paths of routes that serve one session, or one run of it; also the routes below them."""
 
-OF_ALL_SESSIONS = frozenset({("GET", "/v1/sessions"), ("POST", "/v1/sessions")})
-"""Routes that a token for all sessions of its user may use, too."""
+OF_ALL_SESSIONS = frozenset({
+    ("GET", "/v1/sessions"),
+    ("POST", "/v1/sessions"),
+    ("POST", "/v1/sessions/{session_id}/branch"),
+})
+"""Routes that only a token for all sessions of its user may use: they list sessions or make a new one."""
 
 
 def check_route(limits: TokenLimits, route: tuple[str, str]) -> None:
     """Raise NotAllowed unless a token with these limits may use the route: a method, and a path with parameters."""
-    path = f"{route[1]}/"
-    if any(path.startswith(f"{beginning}/") for beginning in OF_ONE_SESSION):
+    if route in OF_ALL_SESSIONS:
+        _check_reaches_all(limits)
         return
-    if route not in OF_ALL_SESSIONS:
+    path = f"{route[1]}/"
+    if not any(path.startswith(f"{beginning}/") for beginning in OF_ONE_SESSION):
         raise NotAllowed("An access token serves only its sessions and their runs. Send an API key for this request.")
+
+
+def _check_reaches_all(limits: TokenLimits) -> None:
     if limits.session_ids is not None:
         raise NotAllowed("This access token is for some sessions only. Send one for all sessions, or an API key.")
 

@@ -29,7 +29,7 @@ _GET = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_OUTLINE = sql("""
+OUTLINE = sql("""
     select m.id, m.session_id, m.position, m.role, '' as content, m.source, m.created_at, m.tool_call_id, m.name,
         m.run_id, m.author, m.token_count, m.counter, cast('{}' as jsonb) as metadata,
         (select coalesce(jsonb_agg(jsonb_build_object('id', call.of ->> 'id', 'name', '', 'arguments', '')
@@ -131,6 +131,6 @@ async def _outline(tx: Statements, whose: _OwnedSession, message: Message) -> Gr
     if message.role is not Role.TOOL and not message.tool_calls:
         return Group(message)
     low, high = message.position - REACH, message.position + REACH
-    around = [message_from(row) for row in await whose.fetch(tx, _OUTLINE, low=low, high=high)]
+    around = [message_from(row) for row in await whose.fetch(tx, OUTLINE, low=low, high=high)]
     groups = group_messages(around)
     return next(group for group in groups if any(member.id == message.id for member in group.messages))

@@ -9,6 +9,7 @@ from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_history
+from throughline.db.sessions.branch import NewBranch, branch_session
 from throughline.db.sessions.create import CreateOutcome, check_external_id, create_session
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.find_session import ContinuedSession, continue_by_external_id, continue_session
@@ -18,7 +19,7 @@ from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
 from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, sql
 from throughline.db.summaries.adopt import discard_prepared
-from throughline.domain.basic_types import JsonObject, MessageId, Page, SessionId, UserId
+from throughline.domain.basic_types import JsonObject, MessageId, Page, SessionId, SummaryId, UserId
 from throughline.domain.message import Message, MessageCopy, NewMessage
 from throughline.domain.session import NewSession, Session
 
@@ -109,6 +110,14 @@ class SessionRepository:
         """Store a conversation held elsewhere as a new session; its messages' tokens are counted already."""
         session_id = SessionId(new_id())
         return await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
+
+    async def branch(self, new: NewBranch) -> tuple[Session, CreateOutcome]:
+        """Store a new session with copies of the first messages of another, or find that of the idempotency key.
+
+        Raises what `branch_session` raises.
+        """
+        session_id, version_id = SessionId(new_id()), SummaryId(new_id())
+        return await self._transactions.run(lambda tx: branch_session(tx, session_id, version_id, new))
 
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound."""

@@ -18,15 +18,13 @@ from throughline.db.summaries.adopt import (
     restore,
     restore_none,
 )
+from throughline.db.summaries.copy_summary import copy_segment, is_copyable
 from throughline.db.summaries.segments import (
-    SEGMENT_COLUMNS,
     VERSION_COLUMNS,
     chain_of_segments,
     find_segment,
-    hold_unredacted,
     load_segments,
     save_segment,
-    segment_from,
     version_from,
 )
 from throughline.domain.basic_types import JsonObject, Page, SessionId, SummaryId, UserId
@@ -82,58 +80,6 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
         )
     await tx.fetch(_TAKE, session_id=session_id, lease_id=lease_id, seconds=seconds)
     return SummaryLease(id=lease_id, session_id=session_id)
-
-
-_OF_OTHERS = """
-    from sessions here
-        join summaries o on o.request_hash = :request_hash and o.session_id <> here.id
-        join sessions there on there.id = o.session_id and there.owner_id = here.owner_id
-    where here.id = :session_id and o.from_position = :from_position and o.through_position = :through_position
-    limit 1
-"""
-_IS_THERE = sql(f"select 1 as found {_OF_OTHERS}")
-_COPY = sql(
-    """
-    with found as materialized (select o.* {of_others} for key share of o skip locked)
-    insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, kept_facts,
-        token_count, model, prompt_version, read_hash, request_hash, input_tokens, output_tokens, duration_seconds)
-    select :id, m.session_id, f.from_position, m.position, m.id, f.level, f.text, f.kept_facts, f.token_count, f.model,
-        f.prompt_version, :read_hash, f.request_hash, 0, 0, 0
-    from found f
-        join messages m on m.session_id = :session_id and m.position = f.through_position and m.id = :through_id
-    on conflict (session_id, read_hash) do nothing
-    returning {segment_columns}
-""",
-    of_others=_OF_OTHERS,
-    segment_columns=SEGMENT_COLUMNS,
-)
-"""Statement that copies a segment.
-
-One that is being deleted, with its session or by a redaction, is skipped, so neither side waits.
-"""
-
-
-async def copy_segment(
-    tx: Statements, session_id: SessionId, wanted: NewSegment, lease: Lease | None
-) -> Segment | None:
-    """Copy the segment from another session of the owner; return it, or None if there is none (any more).
-
-    The copy's recorded cost is zero. Raises LeaseLost, NotFound, and SummaryConflict if a message of this session was
-    redacted since it was read.
-    """
-    await hold_unredacted(tx, session_id, wanted.redaction_count, lease)
-    rows = await tx.fetch(_COPY, id=new_id(), session_id=session_id, **_parameters(wanted))
-    return segment_from(rows[0]) if rows else await find_segment(tx, session_id, wanted.read_hash)
-
-
-def _parameters(wanted: NewSegment) -> dict[str, object]:
-    return {
-        "from_position": wanted.from_position,
-        "through_position": wanted.through_position,
-        "through_id": wanted.through_id,
-        "read_hash": wanted.read_hash,
-        "request_hash": wanted.request_hash,
-    }
 
 
 HELD = LeaseRenewal(is_cancel_requested=False)
@@ -220,8 +166,7 @@ class SummaryRepository(Repository):
     async def copy_segment(
         self, session_id: SessionId, wanted: NewSegment, lease: Lease | None = None
     ) -> Segment | None:
-        # Whether another session of the owner has one made by the same request takes one index lookup and no lock.
-        if not await self._transactions.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)):
+        if not await is_copyable(self._transactions, session_id, wanted):
             return None
         return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
