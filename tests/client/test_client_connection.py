@@ -136,6 +136,23 @@ async def test_a_session_keeps_what_its_program_knows_it_by(client: Client) -> N
             await client.new_session(metadata=unfit)  # type: ignore[arg-type]  # one is no JSON
 
 
+async def test_a_session_is_branched_at_a_position_of_its_own(client: Client) -> None:
+    session = await client.new_session(title="Nights")
+
+    made = await client.branch_session(str(session.id), 0, title="Again", idempotency_key="k")
+    again = await client.branch_session(session.id, 0, title="Again", idempotency_key="k")
+    untitled = await client.branch_session(session.id, 0)
+
+    assert (made.title, again, untitled.title) == ("Again", made, "Nights")
+    assert made.metadata == {"branched_from": str(session.id)}
+    with pytest.raises(InvalidInput, match="at most 0"):
+        await client.branch_session(session.id, 1)
+    with pytest.raises(InvalidInput, match="at is"):
+        await client.branch_session(session.id, -1)
+    with pytest.raises(NotFound):
+        await (await client.acting_as("berta")).branch_session(session.id, 0)
+
+
 async def test_an_archived_session_takes_messages_once_it_is_unarchived(client: Client, database_url: str) -> None:
     session = await client.new_session()
     await run_sql(database_url, "update sessions set archived = true")

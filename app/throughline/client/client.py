@@ -28,6 +28,7 @@ from throughline.client.arguments import (
 )
 from throughline.db.database import Database
 from throughline.db.runs.list_runs import RunQuery
+from throughline.db.sessions.branch import NewBranch
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionChange, SessionQuery
 from throughline.domain.basic_types import JsonObject, RunId, SessionId, UserId
@@ -165,6 +166,27 @@ class Client:
         """
         new = replace(self._new_session(agent, title, metadata), external_id=read_external_id(external_id))
         return (await self._database.sessions.create(new))[0]
+
+    async def branch_session(
+        self, session_id: SessionId | str, at: int, *, title: str = "", idempotency_key: str = ""
+    ) -> Session:
+        """Open a session with copies of the messages 1 to `at` of another one, which stays as it is.
+
+        Without a `title` it has that of the other one. The same `idempotency_key` returns the same session. Raises
+        NotFound, InvalidInput for a position beyond the last message or between a tool call and its results,
+        SessionBusy if a copied message belongs to an unfinished turn, and IdempotencyKeyReused.
+        """
+        original_id, position = read_session_id(session_id), read_number(at, field="at")
+        new = NewBranch(
+            owner_id=self._owner_id,
+            original_id=original_id,
+            at=position,
+            source=Source.WORKER,
+            title=clean_text(read_text(title, field="title")),
+            idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
+            fingerprint=_fingerprint("branch_session", str(original_id), str(position), title),
+        )
+        return (await self._database.sessions.branch(new))[0]
 
     async def unarchive_session(self, session_id: SessionId | str) -> Session:
         """Take the session out of the archive, so that it accepts messages again. Raises NotFound."""
