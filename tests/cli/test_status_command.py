@@ -290,6 +290,12 @@ async def test_an_answer_to_a_question_is_edited_and_no_part_of_the_history(
     assert history.read_text("utf-8") == ""
 
 
+async def test_a_line_may_begin_as_a_text_of_several_lines(keyboard: PipeInput, tmp_path: Path) -> None:
+    keyboard.send_text("!\r")
+
+    assert await TerminalLines(tmp_path / "history").read(text="two\nlines") == "two\nlines!"
+
+
 async def test_control_d_is_the_end_and_control_c_an_interrupt(keyboard: PipeInput, tmp_path: Path) -> None:
     lines = TerminalLines(tmp_path / "history")
 

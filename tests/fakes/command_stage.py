@@ -189,10 +189,12 @@ class TypedLines:
 
     lines: list[str | BaseException] = field(default_factory=list)
     is_terminal: bool = True
+    begun_as: list[str] = field(default_factory=list)
 
     async def read(self, question: str = "", text: str = "") -> str | None:
-        """Return the next line, whatever is asked."""
-        del question, text
+        """Return the next line, whatever is asked; note as what it began, if as anything."""
+        del question
+        self.begun_as.extend([text] if text else [])
         line = self.lines.pop(0) if self.lines else None
         if isinstance(line, BaseException):
             raise line

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import PermanentError, TemporaryError
+from throughline.domain.message import Role
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.events import Accepted, RunForOperators, RunOut, RunPage
 from throughline.wire.json_shape import Shape
@@ -267,6 +268,10 @@ class ServiceClient(ServiceRequests):
     async def create_session(self, agent: str, *, title: str) -> SessionOut:
         return read_json(SessionOut, await self._post("/v1/sessions", {"agent": agent, "title": title}))
 
+    async def branch(self, session_id: str, at: int) -> SessionOut:
+        """Create a session with copies of the session's messages up to position `at`."""
+        return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/branch", {"at": at}))
+
     async def session(self, session_id: str) -> SessionOut:
         return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
 
@@ -320,6 +325,17 @@ class ServiceClient(ServiceRequests):
         """Return the messages from position `first` to `last`, at most one page of them."""
         query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
         return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
+
+    async def last_of_user(self, session_id: str) -> CitedMessageOut | None:
+        """Return the session's last message of the user, None without one."""
+        cursor = ""
+        while True:
+            query: Query = {"limit": PAGE_SIZE, "order": "desc", "cursor": cursor}
+            page = await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)
+            found = next((message for message in page.data if message.role == Role.USER), None)
+            if found is not None or not page.next_cursor:
+                return found
+            cursor = page.next_cursor
 
     async def last_with_reasoning(self, session_id: str, through: int) -> CitedMessageOut | None:
         """Return the last message up to position `through` that has reasoning; None if none of its page has any."""

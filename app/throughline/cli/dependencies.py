@@ -70,7 +70,8 @@ class LineReader(Protocol):
     async def read(self, question: str = "", text: str = "") -> str | None:
         """Return the next line, None at the end. Raises KeyboardInterrupt for Ctrl-C at the prompt.
 
-        With a `question` the line is the answer to it: it is no part of the history. It begins as `text`, to be edited.
+        With a `question` the line is the answer to it: it is no part of the history. The line begins as `text`, to be
+        edited.
         """
 
 

@@ -35,8 +35,9 @@ async def chat(state: ChatState, lines: LineReader) -> None:
         state.lines = lines
         await _attempt(state, ask_pending(state))
     while not state.is_over:
+        draft, state.draft = state.draft, ""
         try:
-            line = await lines.read()
+            line = await lines.read(text=draft)
         except KeyboardInterrupt:
             state.screen.note("/quit or Ctrl-D leaves")
             continue

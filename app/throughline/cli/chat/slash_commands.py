@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from throughline.cli.chat.branch import branch
 from throughline.cli.chat.context_commands import (
     keep,
     pin,
@@ -296,6 +297,7 @@ COMMANDS = {
         ChatCommand("/cancel", "end the waiting turn", cancel),
         ChatCommand("/sessions", "the newest sessions", list_sessions),
         ChatCommand("/resume ID|NUMBER", "continue another session", resume),
+        ChatCommand("/branch [N]", "a new session up to message #N, or before your last one, to ask otherwise", branch),
         ChatCommand("/new", "begin a new session", start_new),
         ChatCommand("/agent [NAME]", "let another agent answer from the next message on", change_agent),
         ChatCommand("/model [NAME]", "let another model answer, if the agent allows it", choose_model),

@@ -20,7 +20,8 @@ class ChatState:
     """State of one chat: its agent, its session (None until the first message), and the sessions listed last.
 
     `model` is the model chosen for further messages, '' for the agent's own. It is forgotten when the agent or the
-    session changes. `lines` is where the user is asked, None if nobody types there.
+    session changes. `lines` is where the user is asked, None if nobody types there. `draft` is the text with which
+    the next line begins, to be edited.
     """
 
     client: ServiceClient
@@ -31,6 +32,7 @@ class ChatState:
     model: str = ""
     is_over: bool = False
     lines: LineReader | None = None
+    draft: str = ""
 
 
 def session_of(state: ChatState) -> SessionOut:
