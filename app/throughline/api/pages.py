@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import FileResponse, HTMLResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse
 
 from throughline.domain.errors import NotFound
 from throughline.domain.message import clean_text
@@ -125,9 +125,12 @@ router = APIRouter(include_in_schema=False)
 @router.head("/", include_in_schema=False)
 @router.get("/")
 async def start(request: Request) -> Response:
-    """Return the links as an HTML page if the client prefers one, else as JSON."""
-    config = dependencies_of(request).config
+    """Lead a browser to the pages of the service; without any, return the links as a page. Return JSON to others."""
+    dependencies = dependencies_of(request)
+    config = dependencies.config
     if prefers_html(request.headers.getlist("accept")):
+        if dependencies.home:
+            return RedirectResponse(dependencies.home.removeprefix("/"), HTTPStatus.SEE_OTHER, HEADERS)
         return HTMLResponse(_page(config), headers=HEADERS)
     links: dict[str, str] = {name: address for name, (address, _) in LINKS.items()}
     found = {"name": NAME, "version": config.version, "is_key_needed": config.is_key_needed, "links": {**links}}

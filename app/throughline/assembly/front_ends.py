@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 FRONT_ENDS = (
     "throughline.api",
     "throughline.openai",
+    "throughline.console",
     "throughline.slack",
 )
 """Packages with a value `PARTS`."""
 
 
-def routes() -> tuple["FrontEnd", ...]:
-    """Return the front ends that have routes."""
-    return tuple(part for _, part in _load("routes"))
+def routes(settings: object) -> tuple["FrontEnd", ...]:
+    """Return the front ends that have routes, without those that the settings turn off."""
+    return tuple(part for _, part in _load("routes") if part.is_on(settings))
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import uvloop
 from throughline.api.front_end import create_health_app
 from throughline.assembly.database import database_location, is_guest, read_quiet_settings
 from throughline.assembly.env_file import read_program_settings
-from throughline.assembly.front_ends import check_needed_agents, needed_agents, open_endpoints, program
+from throughline.assembly.front_ends import check_needed_agents, needed_agents, open_endpoints, program, routes
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
 from throughline.assembly.serving import (
     ServeMode,
@@ -186,6 +186,7 @@ def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
         f"Throughline is serving on {url}",
         f"  model      {settings.default_llm}{hint}",
         f"  database   {database_location(settings).description}",
+        *(f"  browser    {near}{each.home}" for each in routes(settings) if each.home),
         f"  interface  {near}/docs",
         f"  chat       throughline chat --url {near}{key}",
     ))

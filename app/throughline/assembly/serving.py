@@ -221,7 +221,7 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
         await runtime.worker.drain()
         services.cut_off()
 
-    app = create_app(services, config, routes())
+    app = create_app(services, config, routes(runtime.settings))
     for endpoint in mode.endpoints:
         add_interface(app, endpoint.path, endpoint.app)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS

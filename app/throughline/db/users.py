@@ -155,23 +155,24 @@ def _key_from(row: Row) -> ApiKey:
 
 
 _CREATE_TOKEN = sql("""
-    insert into access_tokens (id, key_id, user_id, secret_hash, scopes, session_ids, expires_at)
-    values (:id, :key_id, :user_id, :secret_hash, cast(:scopes as text[]), cast(:session_ids as uuid[]),
+    insert into access_tokens (id, key_id, user_id, secret_hash, scopes, session_ids, is_sign_in, expires_at)
+    values (:id, :key_id, :user_id, :secret_hash, cast(:scopes as text[]), cast(:session_ids as uuid[]), :is_sign_in,
         now() + make_interval(secs => :lifetime_seconds))
     on conflict (id) do update set id = excluded.id returning expires_at
 """)
 _AUTHENTICATE_TOKEN = sql("""
-    select t.user_id, u.name as user_name, t.scopes, t.session_ids, t.expires_at, t.key_id,
+    select t.user_id, u.name as user_name, t.scopes, t.session_ids, t.is_sign_in, t.expires_at, t.key_id,
         case when k.user_id <> t.user_id then k.name end as actor,
         cast(extract(epoch from t.expires_at - now()) as double precision) as seconds_left
     from access_tokens t join api_keys k on k.id = t.key_id join users u on u.id = t.user_id
     where t.secret_hash = :secret_hash and k.revoked_at is null
 """)
+_DELETE_SIGN_IN = sql("delete from access_tokens where secret_hash = :secret_hash and is_sign_in returning id")
 _OWNED = sql("select id from sessions where owner_id = :owner_id and id = any(cast(:session_ids as uuid[]))")
 
 
 class AccessTokenRepository(Repository):
-    """Storage of access tokens: creation and check."""
+    """Storage of access tokens and sign-ins: creation, check and end."""
 
     async def create(self, new: NewToken) -> CreatedToken:
         """Create a token `tlt_<43 characters>` and return it with its secret, which is not stored."""
@@ -184,6 +185,7 @@ class AccessTokenRepository(Repository):
             secret_hash=hash_secret(secret),
             scopes=sorted(scope.value for scope in new.scopes),
             session_ids=None if new.session_ids is None else sorted(new.session_ids),
+            is_sign_in=new.is_sign_in,
             lifetime_seconds=new.lifetime_seconds,
         )
         return CreatedToken(secret, rows[0]["expires_at"])
@@ -193,6 +195,10 @@ class AccessTokenRepository(Repository):
         rows = await self._transactions.fetch(_AUTHENTICATE_TOKEN, secret_hash=hash_secret(secret))
         return _token_from(rows[0]) if rows else None
 
+    async def delete_sign_in(self, secret: str) -> None:
+        """Delete the sign-in with this secret, if there is one; other tokens stay."""
+        await self._transactions.fetch(_DELETE_SIGN_IN, secret_hash=hash_secret(secret))
+
     async def find_owned(self, owner_id: UserId, session_ids: Collection[SessionId]) -> frozenset[SessionId]:
         """Return those of the sessions that the user owns."""
         rows = await self._transactions.fetch(_OWNED, owner_id=owner_id, session_ids=list(session_ids))
@@ -201,12 +207,13 @@ class AccessTokenRepository(Repository):
 
 def _token_from(row: Row) -> PresentedToken:
     session_ids = row["session_ids"]
+    limits = TokenLimits(None if session_ids is None else frozenset(map(SessionId, session_ids)))
     principal = Principal(
         user_id=UserId(row["user_id"]),
         user_name=row["user_name"],
         scopes=frozenset(Scope(scope) for scope in row["scopes"]),
         actor=row["actor"],
         key_id=KeyId(row["key_id"]),
-        limits=TokenLimits(None if session_ids is None else frozenset(map(SessionId, session_ids))),
+        limits=None if row["is_sign_in"] else limits,
     )
     return PresentedToken(principal, row["expires_at"], row["seconds_left"])

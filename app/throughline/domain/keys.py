@@ -45,6 +45,9 @@ class Scope(StrEnum):
 TOKEN_SCOPES = (Scope.READ, Scope.WRITE)
 """The scopes that an access token may have."""
 
+SIGN_IN_SCOPES = (*TOKEN_SCOPES, Scope.OPERATE)
+"""The scopes that a person who signs in with a key keeps: a browser acts for the key's own user only."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
@@ -75,13 +78,17 @@ TOKEN_PREFIX = "tlt_"  # noqa: S105  # marks a token, is none
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token to create: its key, its user, what it may do, the sessions (None: all), and its lifetime in seconds."""
+    """A token to create: its key, its user, what it may do, the sessions (None: all), and its lifetime in seconds.
+
+    With `is_sign_in` it is a browser's for its user's own pages, and reaches whatever the key does.
+    """
 
     key_id: KeyId
     user_id: UserId
     scopes: frozenset[Scope]
     session_ids: frozenset[SessionId] | None
     lifetime_seconds: int
+    is_sign_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,10 @@ class CreatedToken:
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """A stored token whose secret the caller presented. `seconds_left` is 0 or less once it has expired."""
+    """A stored token whose secret the caller presented. `seconds_left` is 0 or less once it has expired.
+
+    The principal of a sign-in has no limits.
+    """
 
     principal: Principal
     expires_at: datetime

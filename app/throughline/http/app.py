@@ -36,12 +36,15 @@ class FrontEnd:
 
     `description` is a sentence for the application's OpenAPI document. `set_up` adds error handlers and documents.
     `own_caps` returns the limits of bodies whose routes need others than all the rest, by the prefix of their path.
+    `home` is the path of its pages for browsers, '' without any. `is_on` tells by the settings whether it is served.
     """
 
     description: str
     routers: Sequence[APIRouter]
     set_up: Callable[[FastAPI, ApiConfig], None]
     own_caps: Callable[[ApiConfig], Mapping[str, Cap]] = lambda _: {}
+    home: str = ""
+    is_on: Callable[[object], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ def create_app(
         openapi_url="/openapi.json" if front_ends else None,
         generate_unique_id_function=operation_id,
     )
-    app.state.dependencies = _dependencies(services, config)
+    app.state.dependencies = _dependencies(services, config, next((each.home for each in front_ends if each.home), ""))
     add_error_handlers(app)
     for each in front_ends:
         each.set_up(app, config)
@@ -159,9 +162,9 @@ def create_app(
     return app
 
 
-def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
+def _dependencies(services: Services, config: ApiConfig, home: str) -> ApiDependencies:
     shared = SharedSessions(services.database.participants, services.clock)
-    return ApiDependencies(services, config, Authenticator(services, config), shared)
+    return ApiDependencies(services, config, Authenticator(services, config), shared, home)
 
 
 def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:

@@ -26,6 +26,10 @@ from throughline.http.services import ApiConfig, Services, is_loopback
 # soon, may stand in them.
 
 IN_ADDRESS = "access_token"
+SIGN_IN_COOKIE = "throughline_sign_in"
+"""Cookie of a browser that has signed in, which has the secret of a sign-in or of an access token."""
+
+READING = frozenset({"GET", "HEAD"})
 WEBSOCKET = "WEBSOCKET"
 STREAM = ("GET", "/v1/runs/{run_id}/events")
 """The route of event streams, the only one that takes a token in its address."""
@@ -59,13 +63,18 @@ def route_of(request: HTTPConnection) -> tuple[str, str]:
 
 
 def read_credentials(request: HTTPConnection) -> Credentials:
-    """Return the credentials of the request.
+    """Return the credentials of the request: of a header, an address, or the cookie of a browser that signed in.
 
     Raises NotAuthenticated if `Authorization` does not read `Bearer <key>`, or an API key stands in the address. Raises
     InvalidInput if the address of another route than an event stream has a token, or the request has two secrets.
+    Raises OriginRefused if a page of another origin sends the cookie with a change.
     """
     in_header = _from_headers(request)
     in_address = request.query_params.getlist(IN_ADDRESS)
+    in_cookie = request.cookies.get(SIGN_IN_COOKIE)
+    if in_header is None and not in_address and in_cookie:
+        check_same_origin(request)
+        return Credentials(in_cookie if in_cookie.startswith(TOKEN_PREFIX) else None)
     if not in_address:
         return Credentials(in_header)
     if route_of(request) != STREAM:
@@ -82,6 +91,22 @@ def read_credentials(request: HTTPConnection) -> Credentials:
             "logs. Revoke a key that was sent so."
         )
     return found
+
+
+def check_same_origin(request: HTTPConnection) -> None:
+    """Raise OriginRefused for a change that a page of another origin has sent with this service's cookie.
+
+    Browsers name the relation of the page in `Sec-Fetch-Site`, except on unencrypted connections to other machines;
+    there they name its origin. A change with neither was sent by no page of this service.
+    """
+    site = request.headers.get("sec-fetch-site")
+    _, _, origin = request.headers.get("origin", "").lower().partition("://")
+    is_own = site == "same-origin" if site else origin == request.headers.get("host", "").lower()
+    if method_of(request) not in READING and not is_own:
+        raise OriginRefused(
+            "A browser that has signed in may make changes only from the pages of this service. Other programs send a "
+            "key as `Authorization: Bearer <key>`."
+        )
 
 
 def _from_headers(request: HTTPConnection) -> str | None:

@@ -66,9 +66,13 @@ OF_ALL_SESSIONS = frozenset({
 })
 """Routes that only a token for all sessions of its user may use: they list sessions or make a new one."""
 
+PAGES = "/console"
+"""Beginning of the paths of pages for browsers. They go on as those of the interface do behind `/v1`."""
+
 
 def check_route(limits: TokenLimits, route: tuple[str, str]) -> None:
     """Raise NotAllowed unless a token with these limits may use the route: a method, and a path with parameters."""
+    route = (route[0], f"/v1{route[1].removeprefix(PAGES)}") if route[1].startswith(PAGES) else route
     if route in OF_ALL_SESSIONS:
         _check_reaches_all(limits)
         return
@@ -113,6 +117,8 @@ class ApiDependencies:
     config: ApiConfig
     authenticator: Authenticator
     shared: SharedSessions
+    home: str = ""
+    """Path of the pages for browsers, '' without any."""
 
 
 @dataclass(frozen=True, slots=True)

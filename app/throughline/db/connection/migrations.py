@@ -24,7 +24,7 @@ OLDEST_SERVER = 150_000
 LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the service use the same
 LOCK_TIMEOUT_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
-UNRELEASED = frozenset(f"{number:04}" for number in range(1, 46))
+UNRELEASED = frozenset(f"{number:04}" for number in range(1, 47))
 """Revisions of development versions, whose databases cannot be upgraded."""
 
 T = TypeVar("T")

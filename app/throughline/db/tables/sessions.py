@@ -35,7 +35,7 @@ from throughline.db.tables.columns import (
     one_of,
     vacuumed,
 )
-from throughline.domain.keys import TOKEN_SCOPES, Scope
+from throughline.domain.keys import SIGN_IN_SCOPES, Scope
 from throughline.domain.message import Role, Source
 
 SOURCES = tuple(source.value for source in Source)
@@ -86,14 +86,14 @@ class ApiKeyRow(Base):
 
 
 class AccessTokenRow(Base):
-    """A short-lived token of an API key, for one user and some or all of the user's sessions.
+    """A token of an API key, for one user and some or all of the user's sessions, or for a browser that signed in.
 
     It ends with its key and its user. `session_ids` is null if the token reaches all sessions of the user.
     """
 
     __tablename__ = "access_tokens"
     __table_args__ = (
-        CheckConstraint(f"scopes <@ array[{', '.join(repr(s.value) for s in TOKEN_SCOPES)}]::text[]", name="scopes"),
+        CheckConstraint(f"scopes <@ array[{', '.join(repr(s.value) for s in SIGN_IN_SCOPES)}]::text[]", name="scopes"),
         CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_length"),
     )
 
@@ -103,6 +103,7 @@ class AccessTokenRow(Base):
     secret_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
     scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
     session_ids: Mapped[list[UUID] | None] = mapped_column(ARRAY(Uuid))
+    is_sign_in: Mapped[No]
     created_at: Mapped[Now]
     expires_at: Mapped[Time] = mapped_column(index=True)
 

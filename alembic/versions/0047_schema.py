@@ -3,7 +3,7 @@
 Until the first release a table is changed where it is described, and databases are made anew: the revision gets a new
 number, and the old one is added to UNRELEASED in db/connection/migrations.py. The release freezes this file.
 
-Revision ID: 0046
+Revision ID: 0047
 Revises:
 """
 
@@ -11,7 +11,7 @@ from alembic import op
 from throughline.assembly.front_ends import import_tables
 from throughline.db.tables import METADATA
 
-revision = "0046"
+revision = "0047"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -1,0 +1,17 @@
+"""The console as a front end: its pages and their files."""
+
+from typing import cast
+
+from throughline.console import chat, sessions, sign_in
+from throughline.console.page import files_router
+from throughline.console.settings import ConsoleSettings
+from throughline.http.app import FrontEnd
+from throughline.http.call import PAGES
+
+CONSOLE = FrontEnd(
+    "People open `/` in a browser.",
+    (files_router, sign_in.router, sessions.router, chat.router),
+    lambda _app, _config: None,
+    home=f"{PAGES}/sessions",
+    is_on=lambda settings: cast("ConsoleSettings", settings).console,
+)

@@ -1,0 +1,168 @@
+"""How a page is made: its template, its words in the reader's language, its headers, and pages for errors."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import quote
+
+import yaml
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from throughline.console.text_filters import FILTERS
+from throughline.domain.errors import NotAuthenticated, NotFound, ThroughlineError
+from throughline.domain.keys import Scope
+from throughline.http.call import PAGES, Call, as_reader, dependencies_of
+from throughline.http.problem_documents import error_problem
+from throughline.http.route_errors import PROBLEM_KINDS
+
+PACKAGE: Final = "throughline.console"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept-Language, Cookie, HX-Request",
+}
+HTMX, HTMX_REDIRECT = "hx-request", "HX-Redirect"
+MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+GERMAN: Mapping[str, str] = yaml.safe_load(files(PACKAGE).joinpath("german.yaml").read_text(encoding="utf-8"))
+"""German text by its English one, for all texts of the templates."""
+
+Words: TypeAlias = Callable[..., str]
+
+
+def language_of(request: Request) -> str:
+    """Return `de` if the browser prefers German to English, else `en`."""
+    ranges = request.headers.get("accept-language", "").lower().split(",")
+    known = (tag.strip()[:2] for tag in ranges)
+    return next((tag for tag in known if tag in {"de", "en"}), "en")
+
+
+def words_in(language: str) -> Words:
+    """Return a function that returns a text in a language, with its fields filled."""
+    known = GERMAN if language == "de" else {}
+
+    def text(english: str, **fields: object) -> str:
+        translated = known.get(english, english)
+        return translated.format(**fields) if fields else translated
+
+    return text
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+def base_of(request: Request) -> str:
+    """Return the relative address of the console's root: a proxy may add a prefix that the service does not know."""
+    depth = request.url.path.removeprefix(f"{PAGES}/").count("/")
+    return "../" * depth or "./"
+
+
+def show(
+    request: Request, template: str, call: Call | None, values: Mapping[str, object], status: int = HTTPStatus.OK
+) -> Response:
+    """Return the page that a template makes of these values, in the reader's language."""
+    language = language_of(request)
+    known: dict[str, Any] = {
+        "_": words_in(language),
+        "language": language,
+        "base": base_of(request),
+        "asset": asset_address,
+        "call": call,
+        "version": dependencies_of(request).config.version,
+        "is_key_needed": dependencies_of(request).config.is_key_needed,
+        "path": request.url.path.removeprefix(f"{PAGES}/"),
+    }
+    return HTMLResponse(_templates().get_template(template).render({**known, **values}), status, HEADERS)
+
+
+class PageRoute(APIRoute):
+    """Route of a page. Its errors are pages, too; who is not signed in comes to the page for that."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # of any kind of awaitable
+        """Return the handler that shows errors as pages."""
+        handle = super().get_route_handler()
+
+        async def handle_errors(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except NotAuthenticated:
+                return _to_sign_in(request)
+            except ThroughlineError as error:
+                return error_page(request, error)
+
+        return handle_errors
+
+
+def error_page(request: Request, error: ThroughlineError) -> Response:
+    """Return the page that tells an error with its remedy, with the status of its problem document."""
+    kind = PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"])
+    status = error_problem(error).status_code
+    return show(request, "error.html", None, {"kind": kind, "detail": error.detail}, status)
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Lead to the page for signing in, which leads back here; a part of a page makes its whole page go there."""
+    here = request.url.path.removeprefix(f"{PAGES}/")
+    asked = f"{here}?{request.url.query}" if request.url.query else here
+    if HTMX in request.headers:
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers={HTMX_REDIRECT: f"{base_of(request)}sign-in"})
+    return RedirectResponse(
+        f"{base_of(request)}sign-in?next={quote(asked, safe='')}", HTTPStatus.SEE_OTHER, {"Cache-Control": "no-store"}
+    )
+
+
+async def _page_reader(request: Request) -> Call:
+    return await as_reader(request)
+
+
+PageReader: TypeAlias = Annotated[Call, Depends(_page_reader)]
+
+
+def may_operate(call: Call) -> bool:
+    """Return whether the reader sees the pages for operators."""
+    return Scope.OPERATE in call.principal.scopes
+
+
+# The files of the pages: style sheet, scripts and picture. An address names the file's content, so that browsers keep
+# files for good.
+
+files_router = APIRouter(prefix=f"{PAGES}/static", include_in_schema=False, route_class=PageRoute)
+
+
+@files_router.get("/{name}")
+async def get_file(name: str) -> Response:
+    """Return a file of the pages."""
+    found = _assets().get(name)
+    if found is None:
+        raise NotFound(f"The console has no file {name[:80]!r}.")
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    return Response(found, media_type=MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
+
+
+@cache
+def _assets() -> Mapping[str, bytes]:
+    folder = files(PACKAGE).joinpath("static")
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in MEDIA_TYPES}
+
+
+@cache
+def asset_address(name: str) -> str:
+    """Return the relative address of a file, with a part that changes with its content."""
+    return f"static/{name}?{hashlib.sha256(_assets()[name]).hexdigest()[:12]}"

@@ -1,0 +1,340 @@
+// Sends the changes that buttons and forms describe, and in a chat the messages; shows answers while they are written.
+
+const BLOCK = 4000; // characters of one block of a written answer: the browser lays out only the last one again
+const LOOK_EVERY = 5000; // milliseconds between two looks for what another tab has done
+const notices = document.getElementById("notices");
+const at = (address) => new URL(address, document.baseURI);
+const say = (text) => { notices.textContent = text; };
+
+async function call(method, address, body, headers = {}) {
+  const sent = { "X-Client": "web", Accept: "application/json", ...headers };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(at(address), { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body) });
+  } catch {
+    throw new Error(notices.dataset.unreachable);
+  }
+  if (response.status === 401) throw new Error(notices.dataset.signedOut);
+  const text = await response.text();
+  const found = text ? JSON.parse(text) : {};
+  if (!response.ok) throw new Error(found.detail || found.title || String(response.status));
+  return found;
+}
+
+// Buttons and forms that describe a change: data-rest (method), data-url, data-json or the form's fields, data-sure (a
+// question before), and data-then (where to go afterwards; empty: the page is loaded again).
+
+async function change(element, body) {
+  const { rest, url, sure, then } = element.dataset;
+  if (sure && !confirm(sure)) return;
+  try {
+    const found = await call(rest, url, body);
+    if (then) location.assign(at(then.replace("{id}", found.id)));
+    else location.reload();
+  } catch (error) { say(error.message); }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-rest]");
+  if (button) change(button, button.dataset.json ? JSON.parse(button.dataset.json) : undefined);
+});
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-rest]");
+  if (!form) return;
+  event.preventDefault();
+  const fields = [...new FormData(form)].filter(([name, value]) => value !== "" || form.dataset.rest === "PATCH");
+  change(form, Object.fromEntries(fields));
+});
+
+function localTimes(inside) {
+  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+  for (const time of inside.querySelectorAll("time:not([title])")) {
+    time.title = time.dateTime;
+    time.textContent = format.format(new Date(time.dateTime));
+  }
+}
+localTimes(document);
+document.body.addEventListener("htmx:afterSettle", (event) => localTimes(event.detail.elt.parentElement ?? document));
+
+const chat = document.getElementById("chat");
+if (chat) begin(chat.dataset.session);
+
+function begin(session) {
+  const main = document.getElementById("main"), messages = document.getElementById("messages");
+  const live = document.getElementById("live"), composer = document.getElementById("composer");
+  const box = document.getElementById("text"), stop = document.getElementById("stop");
+  const edited = document.getElementById("edited"), pictures = document.getElementById("pictures");
+  const draft = `draft ${session}`, unsent = `send ${session}`;
+  const followed = new Map();
+  let editing = 0, images = [], syncing = Promise.resolve();
+
+  const isAtEnd = () => main.scrollHeight - main.scrollTop - main.clientHeight < 120;
+  const toEnd = () => { main.scrollTop = main.scrollHeight; };
+  const copyOf = (id) => document.getElementById(id).content.firstElementChild.cloneNode(true);
+  const last = () => Number([...messages.querySelectorAll("li[data-position]")].at(-1)?.dataset.position ?? 0);
+  const hasLater = () => messages.lastElementChild?.matches(".more") ?? false;
+
+  // What is stored is shown as the service renders it.
+  const part = async (address) => {
+    const response = await fetch(at(address), { headers: { "HX-Request": "true" } });
+    if (response.headers.has("HX-Redirect")) throw new Error(notices.dataset.signedOut);
+    if (!response.ok) throw new Error(String(response.status));
+    const template = document.createElement("template");
+    template.innerHTML = await response.text();
+    return template.content;
+  };
+  const sync = () => (syncing = syncing.then(async () => {
+    if (hasLater()) return;
+    const found = await part(`sessions/${session}/messages?after=${last()}`);
+    const stays = isAtEnd();
+    for (const item of [...found.querySelectorAll("li[data-position]")]) {
+      for (const temporary of messages.querySelectorAll(`li[data-of="${item.dataset.id}"]`)) temporary.remove();
+      if (document.getElementById(item.id)) continue;
+      messages.querySelector("li:not([data-position]):not(.more)")?.before(item) ?? messages.append(item);
+      window.htmx.process(item);
+    }
+    localTimes(messages);
+    if (stays) toEnd();
+  }).catch((error) => say(error.message)));
+  const refresh = async () => {
+    const active = document.activeElement;
+    if (live.contains(active) && active.matches("textarea, input")) return;
+    live.replaceChildren(await part(`sessions/${session}/live`));
+    localTimes(live);
+    attach();
+  };
+  const attach = () => {
+    const running = [...live.querySelectorAll('[data-run]:not([data-status="waiting"])')];
+    for (const one of running) if (!followed.has(one.dataset.run)) follow(one.dataset.run);
+    if (stop) stop.hidden = running.length === 0 && followed.size === 0;
+  };
+
+  function follow(run) {
+    const source = new EventSource(at(`../v1/runs/${run}/events`));
+    const written = new Map();
+    followed.set(run, source);
+    if (stop) stop.hidden = false;
+    const end = async () => {
+      source.close();
+      followed.delete(run);
+      for (const writer of written.values()) writer.finish();
+      await sync();
+      for (const writer of written.values()) writer.item.remove();
+      await refresh().catch(() => {});
+    };
+    const writer = (id) => {
+      if (!written.has(id)) written.set(id, makeWriter(id));
+      return written.get(id);
+    };
+    const on = (name, handle) => source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+    on("run.started", sync);
+    on("reasoning.delta", (data) => writer(data.message_id).think(data.text));
+    on("message.delta", (data) => writer(data.message_id).write(data.text));
+    on("tool.call", (data) => writer(data.message_id).showCall(data));
+    on("tool.result", sync);
+    on("message.completed", (data) => { written.get(data.message.id)?.finish(); sync(); });
+    on("reset", () => { for (const one of written.values()) one.item.remove(); written.clear(); });
+    on("run.waiting", end);
+    on("run.completed", end);
+    on("run.cancelled", end);
+    on("run.failed", (data) => { end().then(() => showFailure(data.error.detail)); });
+    source.onerror = () => {
+      say(notices.dataset.unreachable);
+      if (source.readyState === EventSource.CLOSED) setTimeout(end, 1500);
+    };
+    source.onopen = () => say("");
+  }
+
+  function makeWriter(id) {
+    const item = copyOf("answer"), body = item.querySelector(".body"), reasoning = item.querySelector(".reasoning");
+    let block = body.firstElementChild, waiting = "", thought = "", frame = 0;
+    item.dataset.of = id;
+    const show = () => {
+      frame = 0;
+      const stays = isAtEnd();
+      if (thought) { reasoning.hidden = false; reasoning.lastElementChild.append(thought); thought = ""; }
+      while (waiting) {
+        const room = Math.max(BLOCK - block.textContent.length, 1);
+        block.append(waiting.slice(0, room));
+        waiting = waiting.slice(room);
+        const line = block.textContent.length >= BLOCK ? block.textContent.lastIndexOf("\n") : -1;
+        if (line < 0 && block.textContent.length < 4 * BLOCK) { block.append(waiting.slice(0, BLOCK)); waiting = waiting.slice(BLOCK); }
+        if (line >= 0 || block.textContent.length >= 4 * BLOCK) {
+          const rest = line >= 0 ? block.textContent.slice(line + 1) : "";
+          if (line >= 0) block.textContent = block.textContent.slice(0, line + 1);
+          block = body.appendChild(document.createElement("div"));
+          block.className = "plain";
+          block.append(rest);
+        }
+      }
+      if (stays) toEnd();
+    };
+    const soon = () => { frame ||= requestAnimationFrame(show); };
+    const place = () => { if (!item.isConnected) messages.append(item); };
+    return {
+      item,
+      think(text) { place(); thought += text; soon(); },
+      write(text) { place(); waiting += text; soon(); },
+      showCall(data) {
+        place();
+        const shown = copyOf("call");
+        shown.querySelector("code").textContent = data.name;
+        shown.querySelector("pre").textContent = data.arguments;
+        item.append(shown);
+      },
+      finish() { cancelAnimationFrame(frame); show(); item.classList.remove("writing"); },
+    };
+  }
+
+  function showFailure(detail) {
+    const shown = copyOf("failed");
+    shown.querySelector("p").textContent = detail;
+    live.prepend(shown);
+    toEnd();
+  }
+
+  async function send(content) {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    const key = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    const headers = { Prefer: "respond-async", "Idempotency-Key": key };
+    const { run } = await call("POST", `../v1/sessions/${session}/messages`, { content }, headers);
+    if (hasLater()) { location.assign(at(`sessions/${session}`)); return; }
+    const item = copyOf("asked");
+    item.dataset.of = run.user_message_id ?? "";
+    item.querySelector(".plain").textContent = typeof content === "string" ? content : content.find((one) => one.type === "text")?.text ?? "";
+    nameAfter(item.querySelector(".plain").textContent.trim());
+    messages.append(item);
+    toEnd();
+    follow(run.id);
+  }
+
+  // A chat without a title gets the beginning of its first message.
+  function nameAfter(text) {
+    if (chat.dataset.title || last() || !text) return;
+    const line = text.split("\n", 1)[0], title = line.length > 60 ? `${line.slice(0, 59)}…` : line;
+    chat.dataset.title = title;
+    document.getElementById("session-title").textContent = title;
+    call("PATCH", `../v1/sessions/${session}`, { title }).catch((error) => say(error.message));
+  }
+
+  async function sendAgain(position, content) {
+    const copy = await call("POST", `../v1/sessions/${session}/branch`, { at: position - 1 });
+    sessionStorage.setItem(`send ${copy.id}`, JSON.stringify(content));
+    location.assign(at(`sessions/${copy.id}`));
+  }
+  const stored = async (position) =>
+    (await call("GET", `../v1/sessions/${session}/messages?after=${position - 1}&limit=1`)).data[0].content;
+
+  const guarded = (work) => async (...given) => { try { say(""); await work(...given); } catch (error) { say(error.message); } };
+  const acts = {
+    copy: async (item) => {
+      const content = await stored(item.dataset.position);
+      await navigator.clipboard.writeText(typeof content === "string" ? content : content.map((one) => one.text ?? "").join("\n"));
+    },
+    again: async (item) => sendAgain(Number(item.dataset.position), await stored(item.dataset.position)),
+    edit: async (item) => {
+      editing = Number(item.dataset.position);
+      const content = await stored(editing);
+      box.value = typeof content === "string" ? content : content.map((one) => one.text ?? "").join("\n");
+      edited.hidden = false;
+      grow();
+      box.focus();
+    },
+    "leave-edit": async () => { editing = 0; edited.hidden = true; box.value = localStorage.getItem(draft) ?? ""; grow(); },
+    stop: async () => { for (const run of followed.keys()) await call("POST", `../v1/runs/${run}/cancel`); },
+    cancel: async (_, button) => { await call("POST", `../v1/runs/${button.dataset.of}/cancel`); await refresh(); },
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-act]");
+    if (button) guarded(acts[button.dataset.act])(button.closest("li"), button);
+  });
+
+  live.addEventListener("submit", (event) => {
+    const form = event.target.closest("form[data-resume]");
+    if (!form) return;
+    event.preventDefault();
+    const { name, value } = event.submitter ?? { name: "act", value: "answer" };
+    const given = { call_id: form.dataset.call };
+    const fields = Object.fromEntries(new FormData(form));
+    guarded(async () => {
+      if (name === "option") given.output = value;
+      else if (value === "answer") given.output = fields.output;
+      else if (value === "reject") { given.decision = "reject"; given.reason = fields.reason; }
+      else if (fields.arguments === form.elements.arguments.dataset.before) given.decision = "approve";
+      else { given.decision = "edit"; given.arguments = JSON.parse(fields.arguments); }
+      await call("POST", `../v1/runs/${form.dataset.resume}/resume`, { calls: [given] });
+      document.activeElement?.blur();
+      await refresh();
+    })();
+  });
+
+  const grow = () => { box.rows = Math.min(12, box.value.split("\n").length); };
+  if (composer) {
+    const showPictures = () => {
+      pictures.hidden = images.length === 0;
+      pictures.replaceChildren(...images.map((url) => {
+        const item = document.createElement("li"), image = new Image(), button = document.createElement("button");
+        image.src = url;
+        button.type = "button";
+        button.textContent = "×";
+        button.onclick = () => { images = images.filter((one) => one !== url); showPictures(); };
+        item.append(image, button);
+        return item;
+      }));
+    };
+    const take = async (files) => {
+      for (const file of files) {
+        const reader = new FileReader();
+        await new Promise((done) => { reader.onload = done; reader.readAsDataURL(file); });
+        images.push(reader.result);
+      }
+      showPictures();
+    };
+    document.getElementById("files").addEventListener("change", (event) => { take(event.target.files); event.target.value = ""; });
+    box.addEventListener("paste", (event) => { if (event.clipboardData.files.length) take(event.clipboardData.files); });
+    box.value = localStorage.getItem(draft) ?? "";
+    grow();
+    box.addEventListener("input", () => { grow(); if (!editing) localStorage.setItem(draft, box.value); });
+    box.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); composer.requestSubmit(); }
+    });
+    composer.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = box.value.trim(), sent = images;
+      if (!text && !sent.length) return;
+      const shown = sent.map((url) => ({ type: "image", url }));
+      const content = sent.length ? [...(text ? [{ type: "text", text }] : []), ...shown] : text;
+      guarded(async () => {
+        if (editing) return sendAgain(editing, content);
+        box.value = "";
+        images = [];
+        showPictures();
+        grow();
+        try { await send(content); localStorage.removeItem(draft); } catch (error) {
+          if (!box.value) { box.value = text; images = sent; showPictures(); grow(); }
+          throw error;
+        }
+      })();
+    });
+  }
+
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.elt.matches("#messages > .more:first-child")) event.detail.elt.before(document.createComment("")), main.dataset.height = main.scrollHeight;
+  });
+  document.body.addEventListener("htmx:afterSwap", () => {
+    if (main.dataset.height && main.scrollTop < 200) main.scrollTop += main.scrollHeight - Number(main.dataset.height);
+    delete main.dataset.height;
+  });
+
+  const sought = messages.querySelector(".sought");
+  if (sought) sought.scrollIntoView({ block: "center" });
+  else toEnd();
+  attach();
+  const held = sessionStorage.getItem(unsent);
+  if (held) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(held)); }
+  setInterval(() => {
+    if (document.hidden || followed.size) return;
+    Promise.all([sync(), refresh()]).catch(() => {});
+  }, LOOK_EVERY);
+}

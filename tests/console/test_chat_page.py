@@ -1,0 +1,153 @@
+"""The page of a session: its messages as HTML that can run nothing, in parts, and what waits for a person."""
+
+import re
+from uuid import UUID
+
+import httpx
+import pytest
+
+from console.chats import open_chat
+from fakes.api_stage import ApiStage
+from throughline.console.chat import MOST_CHARACTERS, SHOWN
+from throughline.console.markdown import html_of
+from throughline.domain.keys import Scope
+
+SESSION = "01900000-0000-7000-8000-000000000000"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](data:text/html,<script>alert(1)</script>)",
+    "[x](vbscript:x)",
+    "![x](javascript:alert(1))",
+    "![x](https://evil.example/pixel.png)",
+    "![x](data:text/html;base64,PHNjcmlwdD4=)",
+    "![x](data:image/svg+xml;base64,PHN2Zz4=)",
+    '[x](https://e.example "onmouseover=alert(1) x=\\"")',
+    "[x]: javascript:alert(1)\n\n[x]",
+    "<a href='javascript:alert(1)'>x</a>",
+    "<iframe src=//evil.example></iframe>",
+    "<style>*{display:none}</style>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "<base href=//evil.example>",
+    "<form action=//evil.example><input></form>",
+    "<math><mtext></table></math><img src onerror=alert(1)>",
+    "`<script>alert(1)</script>`",
+    "```html\n<script>alert(1)</script>\n```",
+    '```"><script>alert(1)</script>\n```',
+    "|<script>|\n|---|\n|<img src=x onerror=alert(1)>|",
+    "> <script>alert(1)</script>",
+    "# <script>alert(1)</script>",
+    "[#1](javascript:alert(1))",
+    '[#1 in session "><script>]',
+    '<https://evil.example/"onclick=alert(1)>',
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "\u202eevil\u202c",
+    "{{ 7*7 }} {% if 1 %}",
+    "</textarea></template></details><script>alert(1)</script>",
+    "<li hx-get=//evil.example hx-trigger=load>",
+    "<div data-rest=DELETE data-url=../v1/sessions>",
+]
+TAGS = frozenset({
+    *("p", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "code", "blockquote", "hr", "br", "em"),
+    *("strong", "s", "a", "img", "div", "table", "thead", "tbody", "tr", "th", "td"),
+})
+SAFE_ADDRESS = re.compile(r"^(?:https?:|mailto:|data:image/(?:gif|png|jpeg|webp);|sessions/|[^:]*$)")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_markdown_makes_only_harmless_html(text: str) -> None:
+    html = str(await html_of(text, SESSION))
+
+    assert {tag.lower() for tag in re.findall(r"<([a-zA-Z][a-zA-Z0-9]*)", html)} <= TAGS
+    for attributes in re.findall(r"<[a-z0-9]+((?:\s+[^<>]*)?)>", html):
+        names = re.findall(r'([\w-]+)="[^"]*"', attributes)
+        assert set(names) <= {"href", "title", "class", "target", "rel", "src", "alt", "start"}, html
+    addresses = re.findall(r'(?:href|src)="([^"]*)"', html)
+    assert all(SAFE_ADDRESS.match(address) for address in addresses)
+    assert not re.search(r'<img src="(?!data:)', html)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_texts_of_users_and_titles_run_nothing(stage: ApiStage, text: str) -> None:
+    async with stage.client() as client:
+        session_id = await open_chat(client)
+        await client.patch(f"/v1/sessions/{session_id}", json={"title": text[:200]})
+        await client.post(f"/v1/sessions/{session_id}/messages", json={"content": text})
+        page = await client.get(f"/console/sessions/{session_id}")
+
+    assert page.status_code == 200
+    assert not re.search(r"<(?:svg|iframe|img src=x|math|script>)", page.text)
+    assert "alert(1)</script>" not in page.text
+
+
+async def test_citations_lead_to_their_messages() -> None:
+    html = str(await html_of(f"It is 8080 [#12, #14-#16 in session {SESSION}]. No: a[#3]b, `[#4]`", "here"))
+
+    assert '<a href="sessions/here?at=12" class="citation">#12</a>' in html
+    assert f'href="sessions/{SESSION}?at=14"' in html
+    assert "at=3" not in html
+    assert "at=4" not in html
+
+
+async def test_a_picture_from_elsewhere_is_a_link_and_one_of_the_text_is_shown() -> None:
+    html = str(await html_of("![a](https://e.example/a.png) ![b](data:image/png;base64,AAAA)", SESSION))
+
+    assert '<a href="https://e.example/a.png" target="_blank" rel="noopener noreferrer nofollow">a</a>' in html
+    assert '<img src="data:image/png;base64,AAAA" alt="b">' in html
+
+
+async def test_a_long_text_is_shown_in_part_and_whole_on_request(stage: ApiStage) -> None:
+    async with stage.client() as client:
+        session_id = await open_chat(client)
+        await client.post(f"/v1/sessions/{session_id}/messages", json={"content": "x" * (MOST_CHARACTERS + 7)})
+        page = await client.get(f"/console/sessions/{session_id}")
+        whole = await client.get(f"/console/sessions/{session_id}/messages/1")
+
+    assert "7 more characters" in page.text
+    assert "x" * (MOST_CHARACTERS + 1) not in page.text
+    assert "x" * (MOST_CHARACTERS + 7) in whole.text
+
+
+async def test_the_history_comes_in_parts_from_its_end_or_around_a_message(stage: ApiStage) -> None:
+    async with stage.client() as client:
+        said = [{"role": "user", "content": f"message {at}"} for at in range(1, 101)]
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
+        session_id = made.json()["id"]
+        end = await client.get(f"/console/sessions/{session_id}")
+        middle = await client.get(f"/console/sessions/{session_id}?at=50")
+        earlier = await client.get(f"/console/sessions/{session_id}/messages?before={100 - SHOWN + 1}")
+
+    assert positions(end) == list(range(100 - SHOWN + 1, 101))
+    assert positions(middle) == list(range(38, 38 + SHOWN))
+    assert 'class="message user sought" id="m50"' in middle.text
+    assert positions(earlier)[-1] == 100 - SHOWN
+    assert f"before={100 - SHOWN + 1}" in end.text
+    assert {"before=38", f"after={37 + SHOWN}"} <= set(re.findall(r"(?:before|after)=\d+", middle.text))
+
+
+def positions(page: httpx.Response) -> list[int]:
+    return [int(found) for found in re.findall(r'id="m(\d+)"', page.text)]
+
+
+async def test_another_users_session_is_not_there(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        session_id = await open_chat(anna)
+    async with keyed.client(key=await keyed.key("ben", Scope.READ, Scope.OPERATE)) as ben:
+        for address in ("", "/messages", "/messages/1", "/live"):
+            assert (await ben.get(f"/console/sessions/{session_id}{address}")).status_code == 404, address
+        assert str(UUID(session_id)) not in (await ben.get("/console/sessions")).text
+
+
+async def test_the_list_of_sessions_is_searched_by_title(client: httpx.AsyncClient) -> None:
+    for title in ("harbour", "lighthouse"):
+        await client.post("/v1/sessions", json={"agent": "assistant", "title": title})
+
+    rows = await client.get("/console/sessions?q=arb", headers={"HX-Request": "true"})
+
+    assert "harbour" in rows.text
+    assert "lighthouse" not in rows.text
+    assert "<html" not in rows.text
