@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses bench chaos hostile fuzz fuzz-api \
-	migrate lock reference setup-dev static house ruff mypy import-linter deptry codespell compose-file
+	migrate lock reference setup-dev chromium static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -47,11 +47,16 @@ check: setup-dev static ## run what to run before each commit: linters, types, l
 
 # Coverage chooses its cheapest tracer by default: sys.monitoring, where Python can tell branches by it (3.14).
 # House rules judge times, which a tracer changes: they go without, and what they run of `app` counts as not covered.
-ci: setup-dev static ## run everything a change must pass: `make check`, `make test-slow` and a threshold of coverage
+ci: setup-dev chromium static ## run everything a change must pass: `make check`, `make test-slow` and a threshold of coverage
 	@echo "== proofs of the house rules"
 	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' tests/house
 	@echo "== tests"
 	@$(PYTEST) $(MANY_EXAMPLES) --ignore tests/house --cov --cov-fail-under=$(COVERAGE)
+
+# The tests of the console drive a real browser. Where it cannot be installed, they are skipped and say so.
+chromium:
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -yq --no-install-recommends chromium; } \
+		>/dev/null 2>&1 || echo "no Chromium: the tests of the console in a browser are skipped"
 
 format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only --quiet .

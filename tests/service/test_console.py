@@ -1,0 +1,310 @@
+"""The console in a real Chromium, before the real service: chats, reloads, restarts, hostile texts, accessibility."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from console.test_chat_page import HOSTILE
+from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
+from fakes.service_process import ServiceProcess, free_port, run_service
+from fakes.waiting import HANG_SECONDS
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium: install the package `chromium`, or name one in CHROMIUM"),
+]
+AGENT = "name: careful\ntools: ['files:delete', ask_user]\nneeds_approval: [delete]\n"
+TOOL = '''
+def delete(file: str) -> str:
+    """Delete a file.
+
+    Args:
+        file: its name
+    """
+    return f"{file} is deleted"
+'''
+ANSWER = "li.assistant[data-position]"
+WITHIN = HANG_SECONDS * 1000
+LONG = "".join(f"Line {number}:{' understanding' * 8}\n" for number in range(1_700))
+"""About 200 kB, of long words that are a token each."""
+
+LONG_AGENT = "name: writer\ncontext: {window: 128000, response_reserve: 30000}\n"
+
+MOST_TASK = 2_000
+"""Milliseconds that no task of a page takes even on a busy machine: one that grows with the square would."""
+
+
+@asynccontextmanager
+async def chromium() -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Visit:
+    """A page of the console, and what went wrong on it: errors of scripts, refusals of its policy, foreign requests."""
+
+    def __init__(self, page: Page, service: ServiceProcess) -> None:
+        self.page = page
+        self.service = service
+        self.wrong: list[str] = []
+        page.set_default_timeout(WITHIN)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda told: self.wrong.append(told.text) if _is_refusal(told.text) else None)
+        page.on("request", lambda request: self._note_foreign(request.url))
+        page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))
+
+    def _note_foreign(self, url: str) -> None:
+        if not url.startswith((self.service.url, "data:")):
+            self.wrong.append(f"a request to {url}")
+
+    async def open_chat(self, agent: str = "assistant") -> str:
+        """Open a chat as a person does; return its id."""
+        await self.page.goto(self.service.url)
+        await self.page.select_option("#agent", agent)
+        await self.page.click("main button.main")
+        await self.page.wait_for_url("**/console/sessions/*")
+        return self.page.url.rpartition("/")[2]
+
+    async def say(self, text: str) -> None:
+        await self.page.fill("#text", text)
+        await self.page.keyboard.press("Enter")
+
+    async def until(self, selector: str, text: str) -> None:
+        await self.page.locator(selector).filter(has_text=text).first.wait_for()
+
+
+def _is_refusal(text: str) -> bool:
+    return "Content Security Policy" in text or "Refused to" in text
+
+
+@asynccontextmanager
+async def visiting(service: ServiceProcess, **context: object) -> AsyncGenerator[Visit]:
+    async with chromium() as browser:
+        page = await (await browser.new_context(**context)).new_page()  # type: ignore[arg-type]  # settings by name
+        visit = Visit(page, service)
+        yield visit
+        assert visit.wrong == []
+
+
+def environment(folder: Path, on_double: Mapping[str, str]) -> Mapping[str, str]:
+    agents = folder / "agents"
+    agents.mkdir(exist_ok=True)
+    (agents / "files.py").write_text(TOOL)
+    (agents / "careful.yaml").write_text(AGENT)
+    (agents / "writer.yaml").write_text(LONG_AGENT)
+    return {**on_double, "AGENTS_DIR": str(agents)}
+
+
+async def test_a_first_visit_leads_to_a_streamed_answer_with_markdown(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(
+        ScriptStep("Here is **the** table:\n\n|a|b|\n|---|---|\n|1|2|\n", pieces=20, delay_seconds=0.02)
+    )
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.open_chat()
+        await visit.say("Hello there")
+        await visit.until(f"{ANSWER} strong", "the")
+
+        assert await visit.page.locator(f"{ANSWER} table td").count() == 2
+        assert await visit.page.locator("li.user").count() == 1
+        assert await visit.page.locator("#session-title").inner_text() == "Hello there"
+
+
+async def test_a_reload_in_the_middle_of_an_answer_goes_on(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("one two three four five " * 20, pieces=40, delay_seconds=0.1))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.open_chat()
+        await visit.say("count")
+        await visit.until("li.writing", "one two")
+        await visit.page.fill("#text", "a draft")
+        await visit.page.reload()
+        await visit.until("li.writing", "one two")
+        await visit.page.locator(ANSWER).wait_for()
+
+        assert await visit.page.locator("#m2 .body").inner_text() == ("one two three four five " * 20).strip()
+        assert await visit.page.locator("li.message").count() == 2
+        assert await visit.page.input_value("#text") == "a draft"
+
+
+async def test_a_restart_of_the_service_in_the_middle_loses_nothing(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    text = "one two three four five " * 10
+    provider_double.script(ScriptStep(text, pieces=40, delay_seconds=0.1), ScriptStep(text))
+    port = free_port()
+    async with run_service(folder, on_double, port=port) as service, visiting(service) as visit:
+        await visit.open_chat()
+        await visit.say("count")
+        await visit.until("li.writing", "one two")
+        await service.kill()
+        async with run_service(folder, on_double, port=port):
+            await visit.page.locator(ANSWER).wait_for()
+
+            assert await visit.page.locator("#m2 .body").inner_text() == text.strip()
+
+
+async def test_stop_keeps_what_was_written(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("never ending " * 400, pieces=400, delay_seconds=0.1))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.open_chat()
+        await visit.say("go")
+        await visit.until("li.writing", "never ending")
+        await visit.page.click("#stop")
+        await visit.until(ANSWER, "never ending")
+
+        assert await visit.page.locator("#stop").is_hidden()
+
+
+async def test_a_call_is_approved_with_changed_arguments_and_a_question_answered(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    question = '{"question": "Which one?", "options": ["red", "blue"]}'
+    provider_double.script(
+        ScriptStep(calls=(ScriptedCall("c1", "delete", '{"file": "a.txt"}'),)),
+        ScriptStep(calls=(ScriptedCall("c2", "ask_user", question),)),
+        ScriptStep("All is done."),
+    )
+    async with run_service(folder, environment(folder, on_double)) as service, visiting(service) as visit:
+        await visit.open_chat("careful")
+        await visit.say("delete it")
+        await visit.page.fill("textarea[name=arguments]", '{"file": "b.txt"}')
+        await visit.page.click("button[value=approve]")
+        await visit.page.click("button[value=blue]")
+        await visit.until(ANSWER, "All is done.")
+
+        told = await visit.page.locator("#messages").inner_text()
+        assert "b.txt is deleted" in told
+
+
+async def test_a_message_is_edited_and_asked_again_in_a_copy(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(*(ScriptStep(text) for text in ("First.", "Second.", "Third.")))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        first = await visit.open_chat()
+        await visit.say("hello")
+        await visit.until(ANSWER, "First.")
+        await visit.page.hover("#m1")
+        await visit.page.click("#m1 [data-act=again]")
+        await visit.until(ANSWER, "Second.")
+        await visit.page.hover("#m1")
+        await visit.page.click("#m1 [data-act=edit]")
+        await visit.page.locator("#edited").wait_for()
+        await visit.say("good bye")
+        await visit.until(ANSWER, "Third.")
+
+        assert await visit.page.locator("li.message").count() == 2
+        assert "good bye" in await visit.page.locator("#m1").inner_text()
+        assert [row["content"] for row in await service.history(first)] == ["hello", "First."]
+
+
+async def test_a_second_tab_shows_what_the_first_one_does(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("From the first tab."))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.open_chat()
+        other = await visit.page.context.new_page()
+        await other.goto(visit.page.url)
+        await visit.say("hello")
+        await other.locator(ANSWER).filter(has_text="From the first tab.").wait_for(timeout=WITHIN)
+
+
+async def test_hostile_texts_run_nothing(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    texts = [*HOSTILE, "\u202e" * 50 + "x", "x" * 100_000, "\\" * 5_000, "[" * 3_000]
+    calls = ScriptedCall("c1", "read_history", '{"<img src=x onerror=alert(1)>": "</pre><script>alert(1)</script>"}')
+    provider_double.script(*(ScriptStep(text) for text in texts), ScriptStep(calls=(calls,)), ScriptStep("end"))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        session = await service.new_session()
+        for text in [*texts, "call"]:
+            await service.send(session, text)
+        await service.client.patch(f"/v1/sessions/{session}", json={"title": HOSTILE[0]})
+        shown: list[str] = []
+        visit.page.on("dialog", lambda dialog: shown.append(dialog.message))
+        await visit.page.goto(f"{service.url}/console/sessions/{session}")
+        while await visit.page.locator("#messages > .more").count():
+            await visit.page.evaluate("document.getElementById('main').scrollTop = 0")
+            await visit.page.wait_for_timeout(50)
+
+        assert await visit.page.locator("li.message").count() >= 2 * len(texts)
+        assert shown == []
+
+
+async def test_a_long_answer_never_holds_the_page_for_long(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep(LONG, pieces=400))
+    async with run_service(folder, environment(folder, on_double)) as service, visiting(service) as visit:
+        await visit.open_chat("writer")
+        await visit.page.evaluate(
+            "window.tasks = []; new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map("
+            "(one) => one.duration))).observe({type: 'longtask', buffered: false})"
+        )
+        await visit.say("write")
+        await visit.page.locator(ANSWER).wait_for()
+        whole = await visit.page.locator("#m2").text_content() or ""
+
+        assert "Line 0:" in whole
+        assert "more characters" in whole
+        assert [duration for duration in await visit.page.evaluate("window.tasks") if duration > MOST_TASK] == []
+
+
+@pytest.mark.parametrize("context", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 700}}])
+async def test_nothing_serious_is_inaccessible(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, context: dict[str, object]
+) -> None:
+    provider_double.script(ScriptStep("An answer with `code` and a [link](https://example.com)."))
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    async with run_service(folder, on_double) as service, visiting(service, **context) as visit:
+        session = await visit.open_chat()
+        await visit.say("hello")
+        await visit.page.locator(ANSWER).wait_for()
+        for address in ("sessions", "sign-in", f"sessions/{session}"):
+            await visit.page.goto(f"{service.url}/console/{address}")
+            await visit.page.evaluate(axe)
+            found = await visit.page.evaluate("axe.run().then((told) => told.violations)")
+            serious = [
+                (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}
+            ]
+            assert serious == [], address
+            width = await visit.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert width <= 0, address
+
+
+async def test_a_chat_is_held_with_the_keyboard_alone(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("By keyboard."))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.page.goto(service.url)
+        await visit.page.keyboard.press("Enter")
+        await visit.page.wait_for_url("**/console/sessions/*")
+        await visit.page.keyboard.type("hello")
+        await visit.page.keyboard.press("Enter")
+        await visit.until(ANSWER, "By keyboard.")
+        for _ in range(40):
+            await visit.page.keyboard.press("Shift+Tab")
+            if await visit.page.evaluate("document.activeElement.dataset.act") == "edit":
+                break
+        await visit.page.keyboard.press("Enter")
+
+        await visit.page.locator("#edited").wait_for()
