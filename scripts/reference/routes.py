@@ -25,7 +25,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     "messages-and-runs": ("messages", "runs"),
     "context-and-summaries": ("context", "summaries"),
     "search-and-memories": ("search", "memories"),
-    "usage-agents-tokens": ("usage", "agents", "tokens", "users"),
+    "usage-agents-tokens": ("usage", "agents", "tokens", "users", "operators"),
     "public": ("problems", "health"),
 }
 """The tags of the document in each table."""

@@ -58,6 +58,9 @@ LISTS = {
 OF_ONE_USER = {("DELETE", "/v1/users/{name:path}")}
 """Routes that name a user; tests/db/test_keys_and_users.py asks them for another one."""
 
+OF_OPERATORS = {("GET", "/v1/status")}
+"""Routes over the data of all users; test_operators.py asks them without the scope."""
+
 BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/sessions/{session_id}"): None,
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "taken"},
@@ -139,7 +142,7 @@ async def test_a_pin_cannot_be_set_through_another_session(database: Database) -
 
 
 def test_every_route_has_a_row(database: Database) -> None:
-    assert set(routes_of(set_stage(database))) == OPEN_TO_ALL | LISTS | OF_ONE_USER | {
+    assert set(routes_of(set_stage(database))) == OPEN_TO_ALL | LISTS | OF_ONE_USER | OF_OPERATORS | {
         (method, path.partition("?")[0]) for method, path in BY_ID
     }
 
@@ -163,7 +166,7 @@ async def test_another_users_thing_is_answered_like_an_unknown_one(
 
 async def test_every_route_wants_a_key(database: Database, subtests: pytest.Subtests) -> None:
     async with set_stage(database, KEYED).client() as client:
-        for method, template in [*BY_ID, *sorted(LISTS)]:
+        for method, template in [*BY_ID, *sorted(LISTS | OF_OPERATORS)]:
             with subtests.test(f"{method} {template}"):
                 response = await client.request(method, Owned(UNKNOWN, UNKNOWN).path(template))
                 assert response.status_code == 401

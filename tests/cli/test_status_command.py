@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,6 +34,7 @@ from throughline.cli.screen import Screen, TerminalLines
 from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import (
     HeldRuns,
+    ModelBreaker,
     Process,
     ProcessKind,
     ProcessReport,
@@ -41,9 +43,11 @@ from throughline.domain.service_status import (
     ServiceStatus,
     WorkQueue,
 )
+from throughline.domain.usage_report import CallPurpose
 from throughline.execution.call_plugin import add_plugin_folder
 from throughline.tools.make_function_tool import CallLimits
 from throughline.tools.toolbox import ToolBox
+from throughline.wire.service import ServiceStatusOut, status_json
 
 Throughline = Callable[..., Result]
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -77,7 +81,7 @@ STUCK = replace(BUSY, processes=BUSY.processes[:1], held=())
 def drawn(status: ServiceStatus, width: int) -> list[str]:
     out = StringIO()
     screen = Screen(out=out, err=StringIO(), width=width)
-    for drawing in draw_status(status):
+    for drawing in draw_status(ServiceStatusOut.model_validate(status_json(status))):
         screen.draw(drawing)
     return printable(out.getvalue()).splitlines()
 
@@ -171,7 +175,7 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
     found = json.loads(result.stdout)
 
     assert result.exit_code == 0
-    assert set(found) == {"database", "schema", "is_stuck", "processes", "queued", "held", "jobs", "slack"}
+    assert set(found) == {"database", "schema", "is_stuck", "processes", "queued", "held", "jobs", "slack", "breakers"}
     assert found["processes"][1] == {
         "id": str(UUID(int=2)),
         "kind": "worker",
@@ -194,8 +198,34 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
         {"kind": "prepare_summary", "waiting": 5, "oldest_seconds": 3.0, "retrying": 4, "in_hand": 2, "failed": 1}
     ]
     assert found["slack"]["in_hand"] == 1
+    assert found["breakers"] is None
     world.status = IDLE_SERVICE
     assert json.loads(throughline("status", "--json").stdout)["slack"] is None
+
+
+async def test_the_status_of_a_service_elsewhere_is_asked_over_rest(service: CommandStage) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with service.api.serving(listener):
+        shown = await service.run("status", "--url", url)
+        as_json = await service.run("status", "--url", url, "--json")
+
+    assert (shown.exit_code, as_json.exit_code) == (0, 0), shown.output
+    assert shown.stdout.startswith("Database: played\nProcesses: 0")
+    assert json.loads(as_json.stdout)["breakers"] == []
+    assert service.world.opened == []
+
+
+def test_breakers_are_shown_with_the_rest_of_their_pause() -> None:
+    breakers = (
+        ModelBreaker("openai:a-model", CallPurpose.ANSWER, "open", 42.5),
+        ModelBreaker("openai:a-model", CallPurpose.SUMMARY, "half_open", 0.0),
+    )
+
+    lines = drawn(replace(BUSY, breakers=breakers), 80)
+
+    assert lines[-2].split() == ["openai:a-model", "answer", "open", "42s"]
+    assert lines[-1].split() == ["openai:a-model", "summary", "half", "open", "–"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import httpx
@@ -36,6 +36,7 @@ from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.model_window import ModelWindow, WindowOrigin
 from throughline.domain.prompt import NO_OVERRIDES
 from throughline.domain.run import RunInput
+from throughline.domain.service_status import ServiceStatus
 from throughline.domain.summary import CompactionOutcome, CompactionResult
 from throughline.http.app import CORS_EXPOSED, create_app
 from throughline.http.problem_documents import MEDIA_TYPE
@@ -317,10 +318,6 @@ def set_stage(
     """
     turns, pins, summaries = ScriptedTurns(database), FakePins(database), FakeSummaries(database)
 
-    async def check_ready() -> Readiness:
-        await database.check_ready()
-        return Readiness({"database": True})
-
     services = Services(
         database=database,
         memories=memories or MemoryService(database.memories),
@@ -336,13 +333,23 @@ def set_stage(
         pin_message=pins.pin,
         unpin_message=pins.unpin,
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
-        check_ready=check_ready,
+        check_ready=partial(_check_ready, database),
+        read_status=partial(_read_status, database),
         count_messages=_count_messages,
         agent_window=_agent_window,
         clock=WallClock(),
     )
     services = replace(services, **(dependencies or {}))  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config, (API, OPENAI_API)))
+
+
+async def _check_ready(database: Database) -> Readiness:
+    await database.check_ready()
+    return Readiness({"database": True})
+
+
+async def _read_status(database: Database) -> ServiceStatus:
+    return replace(await database.status.read(), database="played", breakers=())
 
 
 async def _count_messages(_agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 
 from fastapi import FastAPI
 
-from throughline.api import agents, imports, memories, messages, pages, runs, search, sessions, summaries, tokens
+from throughline.api import (
+    agents,
+    imports,
+    memories,
+    messages,
+    operators,
+    pages,
+    runs,
+    search,
+    sessions,
+    summaries,
+    tokens,
+)
 from throughline.api.document import document
 from throughline.http.app import FrontEnd, create_app
 from throughline.http.body import Cap
@@ -36,6 +48,7 @@ API = FrontEnd(
         tokens.router,
         tokens.users_router,
         agents.router,
+        operators.status_router,
         pages.problems_router,
         agents.health_router,
         pages.reference_router,

@@ -13,18 +13,20 @@ from functools import partial
 
 import structlog
 
+from throughline.assembly.database import database_location
 from throughline.assembly.front_ends import routes
 from throughline.assembly.runtime import Runtime
 from throughline.db.connection.migrations import head_revision
 from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.basic_types import Clock, UserId
 from throughline.domain.errors import ClaimingFailed
-from throughline.domain.service_status import Process, ProcessState
+from throughline.domain.service_status import Process, ProcessState, ServiceStatus
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.http.app import Endpoint, FrontEndHealth, FrontEndProcess, add_interface, create_app
 from throughline.http.server import HttpServer, Shutdown, limit_connections
 from throughline.http.services import ApiConfig, Readiness, Services
 from throughline.stopping import first_of
+from throughline.turn.model_breakers import read_breakers
 from throughline.turn.prompting.agent_windows import agent_window
 from throughline.turn.submit import submit_message
 
@@ -140,6 +142,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, front_ends: Sequence[Fr
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, front_ends, has_worker=has_worker),
+        read_status=partial(_read_status, runtime),
         count_messages=context.count,
         agent_window=partial(agent_window, runtime.turn_dependencies),
         clock=runtime.turn_dependencies.clock,
@@ -159,6 +162,12 @@ def front_end_process(runtime: Runtime) -> FrontEndProcess:
         concurrency=settings.worker_concurrency,
         lease_seconds=settings.lease_seconds,
     )
+
+
+async def _read_status(runtime: Runtime) -> ServiceStatus:
+    found = await runtime.database.status.read()
+    where = database_location(runtime.settings).description
+    return replace(found, database=where, breakers=read_breakers(runtime.turn_dependencies))
 
 
 async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *, has_worker: bool) -> Readiness:

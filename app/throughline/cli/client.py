@@ -26,7 +26,7 @@ from throughline.wire.messages import (
     RedactedMessageOut,
     SearchOut,
 )
-from throughline.wire.service import AgentList, AgentOut, Problem, UsageReportOut
+from throughline.wire.service import AgentList, AgentOut, Problem, ServiceStatusOut, UsageReportOut
 from throughline.wire.sessions import (
     CopiesOut,
     DeletedSessionOut,
@@ -441,6 +441,9 @@ class ServiceClient(ServiceRequests):
         """Return what model calls used in the last `days` days. `group_by` names fields, separated by commas."""
         query: Query = {"group_by": group_by, "days": days, "all_users": str(all_users).lower()}
         return read_json(UsageReportOut, await self._get("/v1/usage", query))
+
+    async def service_status(self) -> ServiceStatusOut:
+        return read_json(ServiceStatusOut, await self._get("/v1/status"))
 
     async def get_run(self, run_id: str) -> RunForOperators:
         """Return a run; what its provider said is empty if the caller may not read it."""

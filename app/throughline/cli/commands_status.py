@@ -2,24 +2,30 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import click
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from throughline.cli.connection import ServiceTarget, asynchronous, data_dir_option, open_client, target_options
+from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.context_views import draw_bar
-from throughline.cli.dependencies import CliDependencies, LocalOptions
+from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
-from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.service_status import HeldRuns, ProcessReport, QueueState, ServiceStatus, WorkQueue
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
 from throughline.wire.gauges import Gauge
-from throughline.wire.service import UsageGroupOut
+from throughline.wire.service import (
+    HeldRunsOut,
+    ModelBreakerOut,
+    ProcessOut,
+    QueueOut,
+    ServiceStatusOut,
+    UsageGroupOut,
+    WorkOut,
+    status_json,
+)
 
 BAR_CELLS = 20
 UNKNOWN = "–"
@@ -125,53 +131,35 @@ MOST_SILENT = 5
 WARNING, BAD = "yellow", "bold red"
 
 
-def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
+def draw_status(status: ServiceStatusOut) -> Iterator[RenderableType]:
     """Yield the drawings of the state, from processes to side jobs. Problems are coloured."""
     yield from _draw_processes(status)
     yield Text()
     yield Text(f"Waiting turns: {_line(status.queued)}", style=BAD if status.is_stuck else "")
     yield Text(f"Running turns: {sum(held.runs for held in status.held)}")
     if status.held:
-        yield _held(status.held, {noted.process.name: noted for noted in status.processes})
+        yield _held(status.held, {noted.name: noted for noted in status.processes})
     work = (*status.jobs, *(() if status.slack is None else (status.slack,)))
     yield Text()
     yield Text("Side jobs and Slack deliveries" if status.slack is not None else "Side jobs")
     yield _work(work) if work else Text("none", style="dim")
+    if status.breakers:
+        yield Text()
+        yield Text("Circuit breakers of the process that answered")
+        yield _breakers(status.breakers)
 
 
-def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
-    versions = {noted.process.version for noted in status.processes}
+def _draw_processes(status: ServiceStatusOut) -> Iterator[RenderableType]:
+    versions = {noted.version for noted in status.processes}
     text = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
     living = sum(not noted.is_silent for noted in status.processes)
-    yield Text(f"Processes: {living}, taking turns: {status.claiming_processes} · schema {status.schema}{text}")
+    schema = printable(status.schema_revision)
+    yield Text(f"Processes: {living}, taking turns: {status.claiming_processes} · schema {schema}{text}")
     shown = _shown(status.processes)
     if shown:
         yield _processes(shown, is_mixed=len(versions) > 1)
     if more := len(status.processes) - len(shown):
         yield Text(f"and {more} more, silent for longer", style="dim")
-
-
-def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
-    """Return the state as JSON: times in ISO 8601, ages in seconds. `held` begins with expired leases."""
-    return {
-        "database": status.database,
-        "schema": status.schema,
-        "is_stuck": status.is_stuck,
-        "processes": [_process_json(noted) for noted in status.processes],
-        "queued": _line_json(status.queued),
-        "held": [
-            {
-                "worker": held.worker,
-                "runs": held.runs,
-                "expired": held.expired,
-                "lease_seconds": held.lease_seconds,
-                "oldest_seconds": held.oldest_seconds,
-            }
-            for held in status.held
-        ],
-        "jobs": [_work_json(work) for work in status.jobs],
-        "slack": None if status.slack is None else _work_json(status.slack),
-    }
 
 
 def duration(seconds: float) -> str:
@@ -183,49 +171,49 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def _shown(processes: Sequence[ProcessReport]) -> Sequence[ProcessReport]:
+def _shown(processes: Sequence[ProcessOut]) -> Sequence[ProcessOut]:
     """Return the living processes and the last few that fell silent.
 
     The number of silent ones is limited, because a process that dies at every start leaves a row each time.
     """
     silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_heartbeat_seconds)
-    hidden = {noted.process.id for noted in silent[MOST_SILENT:]}
-    return [noted for noted in processes if noted.process.id not in hidden]
+    hidden = {noted.id for noted in silent[MOST_SILENT:]}
+    return [noted for noted in processes if noted.id not in hidden]
 
 
-def _processes(processes: Sequence[ProcessReport], *, is_mixed: bool) -> Table:
+def _processes(processes: Sequence[ProcessOut], *, is_mixed: bool) -> Table:
     table = _table("Kind", "Name", "Up", "Last heartbeat", "Turns", "Jobs", "State")
     for noted in processes:
         state, style = _state(noted)
         if is_mixed:
-            state = f"{state}, {noted.process.version}"
-        has_turns = noted.state.concurrency > 0
+            state = f"{state}, {noted.version}"
+        has_turns = noted.concurrency > 0
         cells = (
-            noted.process.kind.value,
-            noted.process.name,
+            noted.kind,
+            noted.name,
             duration(noted.up_seconds),
             f"{duration(noted.since_heartbeat_seconds)} ago",
-            f"{noted.state.open_turns}/{noted.state.concurrency}" if has_turns else NONE,
-            str(noted.state.jobs_in_hand) if has_turns else NONE,
+            f"{noted.open_turns}/{noted.concurrency}" if has_turns else NONE,
+            str(noted.jobs_in_hand) if has_turns else NONE,
             state,
         )
         table.add_row(*(Text(printable(cell), style=style) for cell in cells))
     return table
 
 
-def _state(noted: ProcessReport) -> tuple[str, str]:
+def _state(noted: ProcessOut) -> tuple[str, str]:
     """Return the state of a process as text, and its colour."""
     if noted.is_silent:
         return "silent, may be dead", BAD
     said = []
-    if noted.state.concurrency and not noted.state.is_claiming:
+    if noted.concurrency and not noted.takes_turns:
         said.append("takes no turns now")
-    if not noted.state.is_listening:
+    if not noted.is_listening:
         said.append("receives no notifications")
     return (", ".join(said), WARNING) if said else ("ok", "")
 
 
-def _held(all_held: Sequence[HeldRuns], processes: dict[str, ProcessReport]) -> Table:
+def _held(all_held: Sequence[HeldRunsOut], processes: dict[str, ProcessOut]) -> Table:
     table = _table("Held by", "Turns", "Lease left", "Longest", "State")
     for held in all_held:
         left = (
@@ -236,7 +224,7 @@ def _held(all_held: Sequence[HeldRuns], processes: dict[str, ProcessReport]) -> 
     return table
 
 
-def _held_state(held: HeldRuns, processes: Mapping[str, ProcessReport]) -> str:
+def _held_state(held: HeldRunsOut, processes: Mapping[str, ProcessOut]) -> str:
     """Return the state of the runs that a process holds, as text."""
     said = [f"{held.expired} EXPIRED"] if held.expired else []
     noted = processes.get(held.worker)
@@ -247,11 +235,11 @@ def _held_state(held: HeldRuns, processes: Mapping[str, ProcessReport]) -> str:
     return ", ".join(said) or "ok"
 
 
-def _work(all_work: Sequence[WorkQueue]) -> Table:
+def _work(all_work: Sequence[WorkOut]) -> Table:
     table = _table("Kind", "Waiting", "Retrying", "Oldest", "Running", "Failed in 24h")
     for work in all_work:
-        oldest = NONE if work.line.oldest_seconds is None else duration(work.line.oldest_seconds)
-        counts = (work.line.waiting, work.retrying, work.in_hand, work.failed)
+        oldest = NONE if work.oldest_seconds is None else duration(work.oldest_seconds)
+        counts = (work.waiting, work.retrying, work.in_hand, work.failed)
         waiting, retrying, in_hand, failed = (str(count) for count in counts)
         style = WARNING if work.failed or work.retrying else ""
         cells = (work.kind, waiting, retrying, oldest, in_hand, failed)
@@ -263,64 +251,45 @@ def _table(*heads: str) -> Table:
     """Return an empty table. On a narrow screen, names and remarks are wrapped, numbers never."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for head in heads:
-        is_long = head in {"Name", "Held by", "Kind", "State"}
+        is_long = head in {"Name", "Held by", "Kind", "State", "Model"}
         table.add_column(head, overflow="fold", no_wrap=not is_long, min_width=None if is_long else len(head))
     return table
 
 
-def _line(line: QueueState) -> str:
+def _line(line: QueueOut) -> str:
     return str(line.waiting) + (
         "" if line.oldest_seconds is None else f", the oldest for {duration(line.oldest_seconds)}"
     )
 
 
-def _line_json(line: QueueState) -> dict[str, JsonValue]:
-    return {"waiting": line.waiting, "oldest_seconds": line.oldest_seconds}
-
-
-def _work_json(work: WorkQueue) -> dict[str, JsonValue]:
-    counts: dict[str, JsonValue] = {"retrying": work.retrying, "in_hand": work.in_hand, "failed": work.failed}
-    return {"kind": work.kind, **_line_json(work.line), **counts}
-
-
-def _process_json(noted: ProcessReport) -> dict[str, JsonValue]:
-    process, state = noted.process, noted.state
-    return {
-        "id": str(process.id),
-        "kind": process.kind.value,
-        "name": process.name,
-        "version": process.version,
-        "started_at": noted.started_at.isoformat(),
-        "heartbeat_at": noted.heartbeat_at.isoformat(),
-        "up_seconds": noted.up_seconds,
-        "since_heartbeat_seconds": noted.since_heartbeat_seconds,
-        "is_silent": noted.is_silent,
-        "takes_turns": noted.takes_turns,
-        "concurrency": state.concurrency,
-        "open_turns": state.open_turns,
-        "jobs_in_hand": state.jobs_in_hand,
-        "is_listening": state.is_listening,
-    }
+def _breakers(breakers: Sequence[ModelBreakerOut]) -> Table:
+    table = _table("Model", "For", "State", "Tried again in")
+    for each in breakers:
+        wait = duration(each.retry_after_seconds) if each.retry_after_seconds > 0 else NONE
+        style = "" if each.state == "closed" else WARNING
+        cells = (each.model, each.purpose, each.state.replace("_", " "), wait)
+        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
+    return table
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@data_dir_option
-@click.pass_obj
+@target_options
 @asynchronous
-async def status(dependencies: CliDependencies, as_json: bool, data_dir: Path | None) -> None:
+async def status(as_json: bool, target: ServiceTarget) -> None:  # click's flag
     """Show the processes of the service, waiting work and work in progress.
 
-    Reads the database that this machine is configured for, as `throughline db status` does, and writes nothing. The
-    exit code is 1 if there is no database. It is also 1 if turns wait, or were left by a dead process, and no process
-    has recently reported that it takes turns.
+    With --url the service there is asked, also for its circuit breakers; the key needs the scope operate. Without it,
+    the database is read that this machine is configured for, as `throughline db status` does, and nothing is written.
+    The exit code is 1 if there is no database. It is also 1 if turns wait, or were left by a dead process, and no
+    process has recently reported that it takes turns.
     """
-    found = await dependencies.service_status(LocalOptions(data_dir))
+    found = await _read_status(target)
     if as_json:
-        click.echo(json.dumps(status_json(found), indent=2))
+        click.echo(json.dumps(found.model_dump(mode="json", by_alias=True), indent=2))
     else:
         screen = Screen()
-        screen.say(f"Database: {found.database}")
+        screen.say(f"Database: {printable(found.database)}")
         for drawing in draw_status(found):
             screen.draw(drawing)
     if found.is_stuck:
@@ -328,3 +297,11 @@ async def status(dependencies: CliDependencies, as_json: bool, data_dir: Path | 
             f"Turns without a process: {found.unclaimed_turns}. No process takes turns: start `throughline worker`, "
             "or look at the logs of those that run."
         )
+
+
+async def _read_status(target: ServiceTarget) -> ServiceStatusOut:
+    if target.url is None:
+        found = await target.dependencies.service_status(LocalOptions(target.data_dir))
+        return ServiceStatusOut.model_validate(status_json(found))
+    async with open_client(target) as client:
+        return await client.service_status()

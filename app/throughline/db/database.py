@@ -30,7 +30,7 @@ from throughline.db.runs.followed_runs import RunFollower
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.message_vectors import MessageVectorRepository
 from throughline.db.search.repository import SearchRepository
-from throughline.db.service_status import ProcessRepository
+from throughline.db.service_status import ProcessRepository, StatusRepository
 from throughline.db.sessions.citations import CitationRepository
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.messages import MessageRepository
@@ -208,7 +208,11 @@ class Database:
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
         self.jobs = JobQueue(transactions, self._leases, self.notifier.jobs)
         self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)
-        self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, transactions)
+        self.processes, self.status, self._readiness = (
+            ProcessRepository(life),
+            StatusRepository(transactions, front_ends),
+            ReadinessCheck(life, transactions),
+        )
         self.runs = RunRepository(transactions, self._leases, self.notifier, config.caps, loaded)
 
     @classmethod

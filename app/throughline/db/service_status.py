@@ -79,6 +79,7 @@ class ProcessRepository:
         return int(rows[0]["claiming"])
 
 
+_SCHEMA = sql("select version_num from alembic_version")
 _ONLY_READ = sql("set transaction isolation level repeatable read, read only")
 _PROCESSES = sql("""
     select p.*, extract(epoch from now() - p.started_at)::float8 as up_seconds,
@@ -116,20 +117,33 @@ _JOBS = sql("""
 READ = PoolConfig(size=1, timeout_seconds=5.0)
 
 
+class StatusRepository:
+    """The service's state, for a process that has the database open."""
+
+    def __init__(self, transactions: Transactions, front_ends: Sequence[FrontEndStorage]) -> None:
+        """Use `transactions`; `front_ends` name the tables with deliveries."""
+        self._transactions = transactions
+        self._front_ends = front_ends
+
+    async def read(self) -> ServiceStatus:
+        """Return the service's state as one consistent snapshot."""
+        return await self._transactions.run(lambda tx: _read(tx, self._front_ends))
+
+
 async def read_service_status(url: str, front_ends: Sequence[FrontEndStorage] = ()) -> ServiceStatus:
     """Return the service's state from the database at `url`, as one consistent snapshot.
 
     Raises DatabaseUnavailable, and DatabaseUnusable if the schema's revision is not this version's.
     """
-    schema = await _check_schema(url)
+    await _check_schema(url)
     pool = ConnectionPool(parse_address(url), READ)
     try:
-        return await Transactions(pool).run(lambda tx: _read(tx, schema, front_ends))
+        return await StatusRepository(Transactions(pool), front_ends).read()
     finally:
         await pool.close()
 
 
-async def _check_schema(url: str) -> str:
+async def _check_schema(url: str) -> None:
     found = await status(url)
     check_known(found.current)
     if found.current is None or not found.is_current:
@@ -137,17 +151,17 @@ async def _check_schema(url: str) -> str:
             f"The database has schema revision {found.current or 'none'}, this version reads {found.head}. "
             "Run `throughline db upgrade`, or ask with the version that the service runs."
         )
-    return found.current
 
 
-async def _read(tx: Statements, schema: str, front_ends: Sequence[FrontEndStorage]) -> ServiceStatus:
+async def _read(tx: Statements, front_ends: Sequence[FrontEndStorage]) -> ServiceStatus:
     await tx.fetch(_ONLY_READ)
+    schema = await tx.fetch(_SCHEMA)
     processes = await tx.fetch(_PROCESSES, silent_seconds=SILENT_SECONDS)
     queued, held = await tx.fetch(_QUEUED), await tx.fetch(_HELD)
     jobs = await tx.fetch(_JOBS)
     deliveries = [row for each in front_ends for row in await tx.fetch(each.deliveries)]
     return ServiceStatus(
-        schema=schema,
+        schema=schema[0]["version_num"],
         processes=tuple(_noted_from(row) for row in processes),
         queued=_line_from(queued[0]),
         held=tuple(HeldRuns(**row) for row in held),

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from throughline.domain.basic_types import ProcessId
+from throughline.domain.usage_report import CallPurpose
 
 
 class ProcessKind(StrEnum):
@@ -98,11 +99,24 @@ class WorkQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelBreaker:
+    """The circuit breaker of a model in one process, for its answers or for its summaries.
+
+    `state` is closed, open or half_open. `retry_after_seconds` is the rest of the cool-down, 0 unless open.
+    """
+
+    model: str
+    purpose: CallPurpose
+    state: str
+    retry_after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A snapshot of the service's state.
 
     `held` lists processes with expired leases first. `slack` is None if Slack is not used. `database` names the
-    database.
+    database. `breakers` are those of the process that reports, None if the status is read from the database alone.
     """
 
     schema: str
@@ -112,6 +126,7 @@ class ServiceStatus:
     jobs: tuple[WorkQueue, ...]
     slack: WorkQueue | None
     database: str = ""
+    breakers: tuple[ModelBreaker, ...] | None = None
 
     @property
     def claiming_processes(self) -> int:

@@ -311,7 +311,8 @@ def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope | No
         )
     if scope is not Scope.READ and urlsplit(origin).netloc.lower() != host.lower():
         raise OriginRefused(
-            f"The service has no API key, so pages of other addresses than {host} may not write. Add {origin} to "
+            f"The service has no API key, so pages of other addresses than {host} may neither write nor use routes "
+            f"for operators. Add {origin} to "
             "CORS_ORIGINS."
         )
 

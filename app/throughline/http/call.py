@@ -1,7 +1,7 @@
 """Per-request object of the routes: the services, the configuration and the authenticated caller.
 
-A route declares a `Reader` or `Writer` parameter, for which the caller's scope has been checked. The module also parses
-the ids in paths.
+A route declares a parameter such as `Reader` or `Writer`, for which the caller's scope has been checked. The module
+also parses the ids in paths.
 """
 
 from collections.abc import Awaitable, Callable
@@ -180,9 +180,15 @@ async def as_key_holder(request: Request) -> Call:
     return call
 
 
+async def as_operator(request: Request) -> Call:
+    """Return a request of an operator as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `operate`."""
+    return await _admit(request, Scope.OPERATE)
+
+
 Reader: TypeAlias = Annotated[Call, Depends(as_reader)]
 Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
 KeyHolder: TypeAlias = Annotated[Call, Depends(as_key_holder)]
+Operator: TypeAlias = Annotated[Call, Depends(as_operator)]
 PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
 """The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
 from throughline.domain.keys import Scope
-from throughline.http.call import as_key_holder, as_reader, as_writer
+from throughline.http.call import as_key_holder, as_operator, as_reader, as_writer
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER
 
@@ -122,7 +122,7 @@ SECURITY = {
     },
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key or token"},
 }
-SCOPES = {as_reader: (Scope.READ,), as_writer: (Scope.WRITE,), as_key_holder: ()}
+SCOPES = {as_reader: (Scope.READ,), as_writer: (Scope.WRITE,), as_operator: (Scope.OPERATE,), as_key_holder: ()}
 """The scopes that a key needs, by the dependency that admits the request. Where there is none, any key will do."""
 
 LICENSE = "Apache-2.0"

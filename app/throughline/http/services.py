@@ -15,6 +15,7 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.run import RunInput, Submission, Submitted
+from throughline.domain.service_status import ServiceStatus
 from throughline.domain.summary import CompactionResult
 from throughline.ports.storage import History
 from throughline.turn.recall.memory_service import MemoryService
@@ -123,6 +124,7 @@ class Services:
       `check_input_for` does so for the agent of that name.
     - `count_messages` returns messages with their token counts, as the named agent counts them.
     - `agent_window` returns the window of an agent's next turn.
+    - `read_status` returns the state of the whole service, with the circuit breakers of this process.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
     - `shutting_down` is set after the grace period for turns; requests that still wait are then cut off.
     """
@@ -142,6 +144,7 @@ class Services:
     estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]
     check_ready: Callable[[], Awaitable[Readiness]]
+    read_status: Callable[[], Awaitable[ServiceStatus]]
     count_messages: Callable[[str, Sequence[NewMessage]], Awaitable[tuple[NewMessage, ...]]]
     agent_window: Callable[[AgentDefinition], Awaitable[ModelWindow]]
     clock: Clock

@@ -37,7 +37,7 @@ from throughline.turn.call_model import WHOLE_TURN, call_model, patience_before_
 from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.prompting.calibrate import learn_from_overflow, learn_from_usage
 from throughline.turn.prompting.planning import count_new, reload_conversation
-from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of
+from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent, correction_of, turns_key
 from throughline.turn.recall_history import quote_history
 from throughline.turn.recall_memories import quote_memories
 from throughline.turn.reduce_context import FittedContext, fit_context, reduce_context
@@ -346,7 +346,7 @@ async def _guarded(turn: Turn, agent: ReadyAgent, conversation: Conversation, ca
 
 
 def _breaker(agent: ReadyAgent) -> str:
-    return f"{agent.model.calibration_key} for turns"
+    return turns_key(agent.model.calibration_key)
 
 
 # The response format: its schema, and whether an answer fits it.

@@ -6,7 +6,8 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from throughline.domain.keys import TOKEN_SCOPES
 from throughline.domain.model_window import WindowOrigin
-from throughline.domain.usage_report import UsageGroup, UsageKey
+from throughline.domain.service_status import ProcessKind, ProcessReport, QueueState, ServiceStatus, WorkQueue
+from throughline.domain.usage_report import CallPurpose, UsageGroup, UsageKey
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
 
@@ -120,6 +121,132 @@ class Health(Shape):
     reasons: dict[str, str] = Field(
         default_factory=dict, description="for failing checks: since when and why, if known"
     )
+
+
+class ProcessOut(Shape):
+    """A process at its last heartbeat."""
+
+    id: Id
+    kind: Annotated[str, one_of(*ProcessKind)]
+    name: str = Field(description="the `worker` of the runs that it holds")
+    version: str
+    started_at: Time
+    heartbeat_at: Time
+    up_seconds: float
+    since_heartbeat_seconds: float
+    is_silent: bool = Field(description="heartbeats are overdue: the process may have died")
+    takes_turns: bool
+    concurrency: int = Field(description="turns that it runs at once; 0: it takes none, or only those of one user")
+    open_turns: int
+    jobs_in_hand: int
+    is_listening: bool = Field(description="it receives notifications; without them it polls")
+
+
+class QueueOut(Shape):
+    """Waiting items, and the seconds that the oldest has waited, null if there is none."""
+
+    waiting: int
+    oldest_seconds: float | None
+
+
+class WorkOut(QueueOut):
+    """Work of one kind: waiting, in progress, and given up in the last 24 hours."""
+
+    kind: str
+    retrying: int = Field(description="of the waiting items, those that have failed before")
+    in_hand: int
+    failed: int
+
+
+class HeldRunsOut(Shape):
+    """The running turns of one process."""
+
+    worker: str
+    runs: int
+    expired: int = Field(description="turns whose lease has ended, so that any worker may take them")
+    lease_seconds: float = Field(description="time until the first lease ends; negative if it has ended")
+    oldest_seconds: float
+
+
+class ModelBreakerOut(Shape):
+    """The circuit breaker of a model: after several failures in a row the model is not called for a while."""
+
+    model: str
+    purpose: Annotated[str, one_of(CallPurpose.ANSWER, CallPurpose.SUMMARY)]
+    state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
+        description="`half_open`: the next call is a trial"
+    )
+    retry_after_seconds: float = Field(description="rest of the pause; 0 unless the state is `open`")
+
+
+class ServiceStatusOut(Shape):
+    """The state of the whole service: its processes, waiting work, and work in progress."""
+
+    database: str = Field(description="where the database is, without role and password")
+    schema_revision: str = Field(alias="schema")
+    is_stuck: bool = Field(description="turns wait, or were left by a dead process, and no process takes turns")
+    processes: list[ProcessOut]
+    queued: QueueOut = Field(description="waiting turns")
+    held: list[HeldRunsOut] = Field(description="running turns, expired leases first")
+    jobs: list[WorkOut] = Field(description="side jobs")
+    slack: WorkOut | None = Field(description="deliveries to Slack; null without it")
+    breakers: list[ModelBreakerOut] | None = Field(
+        None, description="of the process that answers; null if the status was read from the database alone"
+    )
+
+    @property
+    def claiming_processes(self) -> int:
+        """The number of processes that can take turns."""
+        return sum(noted.takes_turns for noted in self.processes)
+
+    @property
+    def unclaimed_turns(self) -> int:
+        """The number of turns that no process works on."""
+        return self.queued.waiting + sum(held.expired for held in self.held)
+
+
+def status_json(status: ServiceStatus) -> JsonDict:
+    """Return the state of the service in the shape of ServiceStatusOut."""
+    return {
+        "database": status.database,
+        "schema": status.schema,
+        "is_stuck": status.is_stuck,
+        "processes": [_process_json(noted) for noted in status.processes],
+        "queued": _queue_json(status.queued),
+        "held": [HeldRunsOut.render(held) for held in status.held],
+        "jobs": [_work_json(work) for work in status.jobs],
+        "slack": None if status.slack is None else _work_json(status.slack),
+        "breakers": None if status.breakers is None else [ModelBreakerOut.render(each) for each in status.breakers],
+    }
+
+
+def _queue_json(line: QueueState) -> JsonDict:
+    return {"waiting": line.waiting, "oldest_seconds": line.oldest_seconds}
+
+
+def _work_json(work: WorkQueue) -> JsonDict:
+    counts: JsonDict = {"retrying": work.retrying, "in_hand": work.in_hand, "failed": work.failed}
+    return {"kind": work.kind, **_queue_json(work.line), **counts}
+
+
+def _process_json(noted: ProcessReport) -> JsonDict:
+    process, state = noted.process, noted.state
+    return {
+        "id": str(process.id),
+        "kind": process.kind.value,
+        "name": process.name,
+        "version": process.version,
+        "started_at": noted.started_at.isoformat(),
+        "heartbeat_at": noted.heartbeat_at.isoformat(),
+        "up_seconds": noted.up_seconds,
+        "since_heartbeat_seconds": noted.since_heartbeat_seconds,
+        "is_silent": noted.is_silent,
+        "takes_turns": noted.takes_turns,
+        "concurrency": state.concurrency,
+        "open_turns": state.open_turns,
+        "jobs_in_hand": state.jobs_in_hand,
+        "is_listening": state.is_listening,
+    }
 
 
 class FieldProblem(Shape):

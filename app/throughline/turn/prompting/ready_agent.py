@@ -188,5 +188,15 @@ def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerR
 
     It is closed if none blocks them.
     """
-    readings = [breakers.reading(key) for key in (*model_keys(model_key), content_key(model_key, session_id))]
+    return longest_block(breakers, *model_keys(model_key), content_key(model_key, session_id))
+
+
+def turns_key(model_key: str) -> str:
+    """Return the key under which the failures of a model's answers are counted, for agents with fallback models."""
+    return f"{model_key} for turns"
+
+
+def longest_block(breakers: Breakers, *keys: str) -> BreakerReading:
+    """Return the state of the breaker with one of these keys that blocks calls longest; closed if none does."""
+    readings = map(breakers.reading, keys)
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))
