@@ -76,7 +76,8 @@ def _scope(operation: Schema) -> str:
     """Return the scope that a key needs: `any` if any key will do, '' if no key is needed."""
     if not operation["security"]:
         return ""
-    return ", ".join(map(code, operation["security"][0]["bearer"])) or code("any")
+    names = [code(name) for kind in operation["security"] for name in kind.get("bearer", ())]
+    return " or ".join(names) or code("any")
 
 
 def _parameters(operation: Schema) -> Iterator[str]:

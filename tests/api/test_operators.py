@@ -1,13 +1,23 @@
 """Routes for operators: who may use them, and what they tell of the whole service."""
 
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import httpx
 import pytest
 
 from api.test_isolation import OF_OPERATORS
 from fakes.access_tokens import UNKNOWN, Owned
-from fakes.api_stage import KEYED, ApiStage, set_stage
+from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from fakes.raw_sql import run_sql
+from fakes.scripted_turns import CLAIMER
 from throughline.db.database import Database
+from throughline.db.runs.all_runs import LAST_SEQ, OF_ALL, OF_SESSION
 from throughline.domain.keys import Scope
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.domain.run import Outcome, RunError, RunStatus, user_message
+from throughline.domain.tool import AwaitedCall, NewWait, WaitKind
 
 
 @pytest.fixture
@@ -52,3 +62,169 @@ async def test_the_status_tells_of_the_turns_of_all_users(keyed: ApiStage) -> No
 
 async def test_without_keys_the_local_user_reads_the_status(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/status")).status_code == httpx.codes.OK
+
+
+QUEUED = {"Prefer": "respond-async"}
+
+
+async def send(client: httpx.AsyncClient, session: str) -> str:
+    """Send a message and return the id of its run."""
+    sent = await client.post(f"{session}/messages", json={"content": "my secret"}, headers=QUEUED)
+    assert sent.status_code == httpx.codes.ACCEPTED, sent.text
+    return str(sent.json()["run"]["id"])
+
+
+async def listed(client: httpx.AsyncClient, **query: object) -> list[dict[str, object]]:
+    found = await client.get("/v1/runs", params={name: str(value) for name, value in query.items()})
+    assert found.status_code == httpx.codes.OK, found.text
+    runs: list[dict[str, object]] = found.json()["data"]
+    return runs
+
+
+async def test_runs_of_all_users_are_listed_newest_first_page_by_page(keyed: ApiStage) -> None:
+    sent = []
+    for name in ("ada", "bob", "ada"):
+        async with keyed.client(key=await keyed.key(name)) as client:
+            sent.append((await send(client, await open_session(client)), name))
+    await keyed.turns.settle()
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        first = (await operator.get("/v1/runs", params={"limit": 2})).json()
+        second = (await operator.get("/v1/runs", params={"limit": 2, "cursor": first["next_cursor"]})).json()
+
+    found = [*first["data"], *second["data"]]
+    assert [(run["id"], run["owner"]) for run in found] == sent[::-1]
+    assert (len(first["data"]), second["next_cursor"]) == (2, None)
+    assert "my secret" not in json.dumps(found)
+
+
+async def test_runs_are_filtered_by_state_and_session(keyed: ApiStage) -> None:
+    keyed.turns.has_worker = False
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        kept, other = await open_session(ada), await open_session(ada)
+        queued, cancelled = await send(ada, kept), await send(ada, other)
+        await ada.post(f"/v1/runs/{cancelled}/cancel")
+    session = kept.rpartition("/")[2]
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        by_state = {status: await listed(operator, status=status) for status in RunStatus}
+        of_session = await listed(operator, session_id=session)
+        of_both = await listed(operator, session_id=session, status="cancelled")
+
+    assert {status.value: [run["id"] for run in runs] for status, runs in by_state.items() if runs} == {
+        "queued": [queued],
+        "cancelled": [cancelled],
+    }
+    assert ([run["id"] for run in of_session], of_both) == ([queued], [])
+
+
+async def test_a_running_run_names_its_worker_and_a_waiting_one_what_it_waits_for(keyed: ApiStage) -> None:
+    keyed.turns.has_worker = False
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        run = await send(ada, await open_session(ada))
+    claimed = await keyed.database.runs.claim_next(replace(CLAIMER, lease_seconds=30.0))
+    assert claimed is not None
+    call, lease = ToolCall("call_1", "send_mail", '{"to": "my secret"}'), claimed.lease
+    asked = NewMessage(role=Role.ASSISTANT, content="", source=Source.API, tool_calls=(call,))
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        [running] = await listed(operator, status="running")
+        await keyed.database.messages.append_message(lease, "user", user_message(claimed.run))
+        stored = await keyed.database.messages.append_message(lease, "model-1", asked)
+        until = datetime.now(UTC) + timedelta(minutes=1)
+        wait = NewWait((AwaitedCall(call, WaitKind.APPROVAL),), stored.id, until)
+        await keyed.database.runs.finish(lease, Outcome(RunStatus.WAITING, wait=wait), (), claimed.next_event)
+        [waiting] = await listed(operator, status="waiting")
+
+    left, awaited = running["lease_seconds"], waiting["waiting_for"]
+    assert (running["id"], running["worker"]) == (run, CLAIMER.worker)
+    assert isinstance(left, float)
+    assert 0 < left <= 30
+    assert (waiting["worker"], waiting["lease_seconds"]) == (None, None)
+    assert isinstance(awaited, dict)
+    assert awaited["calls"] == [{"id": "call_1", "name": "send_mail", "kind": "approval"}]
+
+
+async def test_a_failed_run_is_listed_with_cause_and_remedy(keyed: ApiStage) -> None:
+    keyed.turns.error = RunError("model_rate_limited", "Too many requests.", "slow down")
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        session = await open_session(ada)
+        await ada.post(f"{session}/messages", json={"content": "my secret"})
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        [failed] = await listed(operator, status="failed")
+
+    error = failed["error"]
+    assert isinstance(error, dict)
+    told = (error["type"], error["detail"], error["provider_message"])
+    assert told == ("model_rate_limited", "Too many requests.", "slow down")
+    assert error["cause"]
+    assert error["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("status=done", "status"),
+        ("session_id=7", "session_id"),
+        ("cursor=next", "cursor"),
+        ("cursor=99999999999999999999", "cursor"),
+        ("limit=0", "limit"),
+        ("offset=3", "offset"),
+    ],
+)
+async def test_a_wrong_filter_is_named(client: httpx.AsyncClient, query: str, field: str) -> None:
+    refused = await client.get(f"/v1/runs?{query}")
+
+    assert refused.json()["type"] == "/problems/invalid_input"
+    assert [error["field"] for error in refused.json()["errors"]] == [field]
+
+
+async def test_an_operator_cancels_a_run_of_another_user(keyed: ApiStage) -> None:
+    keyed.turns.has_worker = False
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        run = await send(ada, await open_session(ada))
+        async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+            cancelled = await operator.post(f"/v1/runs/{run}/cancel")
+            unknown = await operator.post(f"/v1/runs/{UNKNOWN}/cancel")
+        seen = (await ada.get(f"/v1/runs/{run}")).json()
+
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    assert unknown.status_code == httpx.codes.NOT_FOUND
+    assert (seen["status"], seen["author"], seen["actor"]) == ("cancelled", "ada", None)
+
+
+async def test_an_operator_who_acts_for_a_user_cancels_only_that_users_runs(keyed: ApiStage) -> None:
+    keyed.turns.has_worker = False
+    key = await keyed.key("backend", Scope.WRITE, Scope.ACT_AS, Scope.OPERATE)
+    reading = await keyed.key("backend", Scope.ACT_AS, Scope.OPERATE)
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        run = await send(ada, await open_session(ada))
+    answers = []
+    for secret, user in ((key, "bob"), (reading, "ada"), (key, "ada")):
+        async with keyed.client(key=secret, user=user) as client:
+            answers.append((await client.post(f"/v1/runs/{run}/cancel")).status_code)
+
+    assert answers == [404, 403, 200]
+
+
+MANY_RUNS = """
+    insert into runs (id, session_id, owner_id, agent, status, input, source, finished_at)
+    select gen_random_uuid(), r.session_id, r.owner_id, r.agent, case n % 100 when 0 then 'failed' else 'succeeded' end,
+        r.input, r.source, now()
+    from runs r, generate_series(1, 20000) n
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_of_session", [False, True])
+async def test_a_page_reads_no_more_than_its_runs(keyed: ApiStage, database_url: str, *, is_of_session: bool) -> None:
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        session = await open_session(ada)
+        await ada.post(f"{session}/messages", json={"content": "hi"})
+    await run_sql(database_url, MANY_RUNS)
+    await run_sql(database_url, "vacuum analyze runs")
+    asked: dict[str, object] = {"statuses": [status.value for status in RunStatus], "before": LAST_SEQ, "limit": 51}
+    page = OF_SESSION if is_of_session else OF_ALL
+    asked |= {"session_id": session.rpartition("/")[2]} if is_of_session else {}
+
+    plan = await run_sql(database_url, f"explain (analyze, buffers, format json) {page.text}", *page.arguments(asked))
+    top = json.loads(str(plan[0][0]))[0]["Plan"]
+
+    assert int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"]) < 400

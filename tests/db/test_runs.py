@@ -403,7 +403,8 @@ async def test_a_page_reads_no_rows_but_its_own(
     await pool.close()
 
     assert len(page.items) == 5
-    (scan,) = [node for node in nodes_of(transactions.plan) if node.get("Index Name") == "runs_of_session"]
+    served = {"runs_of_session", "runs_by_status"}  # the second where most runs of a status are the session's
+    (scan,) = [node for node in nodes_of(transactions.plan) if node.get("Index Name") in served]
     assert scan["Actual Rows"] == 6
     assert not scan.get("Rows Removed by Filter")
 

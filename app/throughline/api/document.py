@@ -67,7 +67,7 @@ TAGS = {
     "tokens": "Short-lived secrets for browsers.",
     "users": "Erase a user with everything of them.",
     "agents": "The agents that sessions can be opened with.",
-    "operators": "For keys with the scope `operate`: the state of the whole service.",
+    "operators": "For keys with the scope `operate`: the state of the whole service, and the runs of all users.",
     "problems": "Cause and remedy of each error. No key is needed.",
     "health": "For operators and monitoring. No key is needed.",
 }

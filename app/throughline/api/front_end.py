@@ -49,6 +49,7 @@ API = FrontEnd(
         tokens.users_router,
         agents.router,
         operators.status_router,
+        operators.runs_router,
         pages.problems_router,
         agents.health_router,
         pages.reference_router,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 
+import structlog
 from fastapi import APIRouter, Request, Response
 
 from throughline.api.requests import ResumeRun
@@ -17,7 +18,7 @@ from throughline.domain.run import Run, RunStatus
 from throughline.domain.usage_report import until_next_day
 from throughline.http.auth import IN_ADDRESS
 from throughline.http.body import read_body
-from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
+from throughline.http.call import Call, Canceller, PathId, Reader, Writer, run_id_of
 from throughline.http.documents import (
     ACCEPT,
     JSON,
@@ -184,6 +185,7 @@ def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:
 
 
 MAX_SEQ = 2**31 - 2
+log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 TOKEN = {
     "name": IN_ADDRESS,
@@ -249,9 +251,17 @@ async def resume_run(request: Request, run_id: PathId, call: Writer) -> Response
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunForOperators | RunOut}})
-async def cancel_run(run_id: PathId, call: Writer) -> Response:
-    """Ask a run to stop; a queued or waiting one is cancelled at once. A run that has ended is returned unchanged."""
-    run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
+async def cancel_run(run_id: PathId, call: Canceller) -> Response:
+    """Ask a run to stop; a queued or waiting one is cancelled at once. A run that has ended is returned unchanged.
+
+    A key with the scope `operate` cancels runs of all users, unless it acts for one of them.
+    """
+    found, database = run_id_of(run_id), call.services.database
+    owner_id = await database.all_runs.owner_of(found) if call.reaches_all_runs else call.owner_id
+    run = await database.runs.request_cancel(owner_id, found)
+    if owner_id != call.owner_id:
+        operator, key_id = call.principal.user_name, call.principal.key_id
+        log.info("run cancelled by operator", run_id=str(found), operator=operator, key_id=str(key_id or ""))
     return JsonResponse(run_json(run, for_operator=call.is_operator))
 
 

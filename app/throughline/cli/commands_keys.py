@@ -174,7 +174,7 @@ keys = click.Group("keys", help="Create, list and revoke API keys in the databas
     default=DEFAULT_SCOPES,
     show_default=True,
     help="May be given several times; act_as lets a back end act for its end users, operate shows what model providers "
-    "said about failed calls, the usage of all users, and the state of the service.",
+    "said about failed calls, the usage of all users, and allows the routes for operators.",
 )
 @data_dir_option
 @click.pass_obj

@@ -25,6 +25,7 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
+from throughline.db.runs.all_runs import AllRunsRepository
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.followed_runs import RunFollower
 from throughline.db.runs.repository import RunRepository
@@ -201,19 +202,15 @@ class Database:
             OldSessions(transactions, loaded, ARCHIVED),
             OldSessions(transactions, loaded, EXPIRED),
         )
-        self.pins = PinRepository(transactions)
-        self.participants = ParticipantRepository(transactions, front_ends)
+        self.pins, self.participants = PinRepository(transactions), ParticipantRepository(transactions, front_ends)
         self.events = EventRepository(transactions, self.notifier)
         self.followed_runs = RunFollower(transactions, self.notifier, self.events)
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
         self.jobs = JobQueue(transactions, self._leases, self.notifier.jobs)
         self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)
-        self.processes, self.status, self._readiness = (
-            ProcessRepository(life),
-            StatusRepository(transactions, front_ends),
-            ReadinessCheck(life, transactions),
-        )
+        self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, transactions)
         self.runs = RunRepository(transactions, self._leases, self.notifier, config.caps, loaded)
+        self.all_runs, self.status = AllRunsRepository(transactions), StatusRepository(transactions, front_ends)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":

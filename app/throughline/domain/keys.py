@@ -33,7 +33,7 @@ class Scope(StrEnum):
     """The permissions of an API key.
 
     `ACT_AS` lets the key act for the user that `On-Behalf-Of` names. `OPERATE` shows what providers of models said
-    about failed calls, what the calls of all users cost, and the state of the service.
+    about failed calls, what the calls of all users cost, and serves the routes for operators.
     """
 
     READ = "read"

@@ -83,6 +83,13 @@ class RunError:
     provider_message: str = ""
 
 
+def open_wait(status: RunStatus, wait: Wait | None) -> Wait | None:
+    """Return the wait of a run with the calls only that were given nothing yet; None unless the run waits."""
+    if status is not RunStatus.WAITING or wait is None:
+        return None
+    return replace(wait, calls=wait.open_calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A stored run.
@@ -119,9 +126,33 @@ class Run:
     @property
     def waiting_for(self) -> Wait | None:
         """The run's wait, with the calls only that were given nothing yet; None unless the run waits."""
-        if self.status is not RunStatus.WAITING or self.wait is None:
-            return None
-        return replace(self.wait, calls=self.wait.open_calls)
+        return open_wait(self.status, self.wait)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run of any user, as operators list it: without the texts of its messages.
+
+    `owner` is the name of the session's owner. `worker` is the process that runs it, and `lease_seconds` the rest of
+    its lease, negative if that has expired; both are None unless the run is running.
+    """
+
+    id: RunId
+    session_id: SessionId
+    owner: str
+    agent: str
+    seq: int
+    status: RunStatus
+    source: Source
+    attempt: int
+    cancel_requested: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    lease_seconds: float | None
+    error: RunError | None
+    waiting_for: Wait | None
 
 
 BYTES_PER_TOKEN = 4

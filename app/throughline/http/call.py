@@ -146,6 +146,11 @@ class Call:
         return Scope.OPERATE in self.principal.scopes
 
     @property
+    def reaches_all_runs(self) -> bool:
+        """Whether the caller may cancel runs of all users: an operator who does not act for another user."""
+        return self.is_operator and self.principal.actor is None
+
+    @property
     def is_limited(self) -> bool:
         """Whether the caller may reach only some of the user's sessions."""
         return self.principal.limits is not None and self.principal.limits.session_ids is not None
@@ -185,10 +190,22 @@ async def as_operator(request: Request) -> Call:
     return await _admit(request, Scope.OPERATE)
 
 
+async def as_canceller(request: Request) -> Call:
+    """Return a request that stops work as a `Call`: of a writer, or of an operator who acts for no other user.
+
+    Raises NotAuthenticated, NotAllowed.
+    """
+    call = await _admit(request, None)
+    if Scope.WRITE not in call.principal.scopes and not call.reaches_all_runs:
+        raise NotAllowed("This request needs a key with the scope `write`, or with `operate` and no `On-Behalf-Of`.")
+    return call
+
+
 Reader: TypeAlias = Annotated[Call, Depends(as_reader)]
 Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
 KeyHolder: TypeAlias = Annotated[Call, Depends(as_key_holder)]
 Operator: TypeAlias = Annotated[Call, Depends(as_operator)]
+Canceller: TypeAlias = Annotated[Call, Depends(as_canceller)]
 PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
 """The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 

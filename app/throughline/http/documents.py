@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
 from throughline.domain.keys import Scope
-from throughline.http.call import as_key_holder, as_operator, as_reader, as_writer
+from throughline.http.call import as_canceller, as_key_holder, as_operator, as_reader, as_writer
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER
 
@@ -122,8 +122,14 @@ SECURITY = {
     },
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key or token"},
 }
-SCOPES = {as_reader: (Scope.READ,), as_writer: (Scope.WRITE,), as_operator: (Scope.OPERATE,), as_key_holder: ()}
-"""The scopes that a key needs, by the dependency that admits the request. Where there is none, any key will do."""
+SCOPES = {
+    as_reader: (Scope.READ,),
+    as_writer: (Scope.WRITE,),
+    as_operator: (Scope.OPERATE,),
+    as_canceller: (Scope.WRITE, Scope.OPERATE),
+    as_key_holder: (),
+}
+"""The scopes of which a key needs one, by the dependency that admits the request. Without any, each key will do."""
 
 LICENSE = "Apache-2.0"
 SERVERS = [
@@ -174,6 +180,7 @@ def _needed_scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Seque
 
 
 def _add_authentication(operation: Json, scopes: Sequence[Scope], *, is_key_needed: bool) -> None:
-    names = [scope.value for scope in scopes]
-    operation["security"] = [{scheme: names} for scheme in SECURITY] + ([] if is_key_needed else [{}])
+    needed = [[scope.value] for scope in scopes] or [[]]
+    sufficient: list[Json] = [{scheme: names} for names in needed for scheme in SECURITY]
+    operation["security"] = sufficient + ([] if is_key_needed else [{}])
     operation.setdefault("parameters", []).append(request_header(ON_BEHALF_OF))

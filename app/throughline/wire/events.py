@@ -84,6 +84,55 @@ def run_json(run: Run, *, for_operator: bool) -> JsonDict:
     return (RunForOperators if for_operator else RunOut).render(run)
 
 
+class AwaitedCallOut(Shape):
+    """A tool call that waits for something from outside, without what the model wrote for it."""
+
+    id: str = Field(description="id of the tool call")
+    name: str
+    kind: Annotated[str, one_of(*WaitKind)]
+
+
+class AwaitedOut(Shape):
+    """What a run waits for."""
+
+    calls: list[AwaitedCallOut]
+    until: Time = Field(description="when the run goes on without what is missing then")
+
+
+class ErrorWithRemedy(ErrorForOperators):
+    """Why a run failed, with the cause and the remedy of errors of its type."""
+
+    cause: str | None = Field(None, description="null for a type that this version does not know")
+    remedy: str | None = None
+
+
+class ListedRunOut(Shape):
+    """A run of any user, without the texts of its messages."""
+
+    id: Id
+    session_id: Id
+    owner: str = Field(description="name of the user who owns the session")
+    agent: str
+    status: Annotated[str, one_of(*RunStatus)]
+    source: Annotated[str, one_of(*Source)]
+    attempt: int
+    cancel_requested: bool
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    worker: str | None = Field(description="name of the process that runs it; null unless the status is `running`")
+    lease_seconds: float | None = Field(description="rest of the worker's lease; negative if it has expired")
+    waiting_for: AwaitedOut | None = Field(description="set while the status is `waiting`")
+    error: ErrorWithRemedy | None
+
+
+class ListedRunPage(Shape):
+    """A page of the runs of all users, the last submitted first."""
+
+    data: list[ListedRunOut]
+    next_cursor: str | None = Field(description="send it as `cursor` for the next page; null on the last page")
+
+
 class Accepted(Shape):
     """A run that was accepted, or found by its idempotency key."""
 

@@ -248,7 +248,7 @@ def run_from(row: Row, prefix: str = "") -> Run:
         "source": Source(values["source"]),
         "user_message_id": values["user_message_id"] or user_message_id(values["id"]),
         "usage": usage_from(row, prefix),
-        "error": _error_from(row, prefix),
+        "error": error_from(row, prefix),
         "wait": wait_from(values["wait"], row[f"{prefix}waits_until"]),
     }
     return Run(**{**values, **read})
@@ -265,7 +265,8 @@ def usage_from(row: Row, prefix: str = "") -> Usage:
     return Usage(**{name: row[f"{prefix}{name}"] for name in USAGE_COLUMNS.split(", ")})
 
 
-def _error_from(row: Row, prefix: str) -> RunError | None:
+def error_from(row: Row, prefix: str = "") -> RunError | None:
+    """Return the error in a row with its three columns, each column name preceded by `prefix`; None without one."""
     kind = row[f"{prefix}error_type"]
     if kind is None:
         return None

@@ -86,6 +86,7 @@ class RunRow(Base):
         Index("runs_line", "session_id", "seq", postgresql_where=text(UNFINISHED)),
         Index("runs_expiring", "waits_until", postgresql_where=text("status = 'waiting'")),
         Index("runs_of_session", "session_id", "seq", "status"),
+        Index("runs_by_status", "status", "seq"),
         Index("runs_skipped", "session_id", "seq", postgresql_where=text("is_skipped")),
         # A turn leaves a dead row, and dead entries at the start of the indexes that claims scan.
         {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},

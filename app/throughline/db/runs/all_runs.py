@@ -1,0 +1,98 @@
+"""The runs of all users, for operators: newest first, page by page, and whose run one is.
+
+The only statements on runs that name no owner on behalf of a request. Routes check the scope before they call them.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from throughline.db.connection.pool import Row
+from throughline.db.connection.transactions import Transactions
+from throughline.db.statements.rows import error_from, fields_from, run_not_found, wait_from
+from throughline.db.statements.sql import sql
+from throughline.domain.basic_types import Page, RunId, SessionId, UserId
+from throughline.domain.message import Source
+from throughline.domain.run import ListedRun, RunStatus, open_wait
+
+LAST_SEQ = 2**63 - 1
+_COLUMNS = """
+    r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.source, r.attempt, r.cancel_requested, r.created_at,
+    r.started_at, r.finished_at, r.error_type, r.error_detail, r.provider_message, r.wait, r.waits_until,
+    case when r.status = 'running' then r.worker end as worker,
+    extract(epoch from r.lease_until - now())::float8 as lease_seconds"""
+# Each status is read from the end of its part of the index `runs_by_status`, so that no page sorts more than the
+# newest runs of each.
+OF_ALL = sql(
+    """
+    with page as (
+        select f.* from unnest(cast(:statuses as text[])) as s (status) cross join lateral (
+            select {columns} from runs r where r.status = s.status and r.seq < :before order by r.seq desc limit :limit
+        ) f order by f.seq desc limit :limit
+    )
+    select p.*, u.name as owner from page p join users u on u.id = p.owner_id order by p.seq desc
+""",
+    columns=_COLUMNS,
+)
+OF_SESSION = sql(
+    """
+    with page as (
+        select {columns} from runs r
+        where r.session_id = :session_id and r.status = any(cast(:statuses as text[])) and r.seq < :before
+        order by r.seq desc limit :limit
+    )
+    select p.*, u.name as owner from page p join users u on u.id = p.owner_id order by p.seq desc
+""",
+    columns=_COLUMNS,
+)
+_OWNER = sql("select r.owner_id from runs r where r.id = :run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class AllRunsQuery:
+    """The runs to list: those submitted before the run with the number `before`; None leaves a filter out."""
+
+    limit: int = 50
+    before: int | None = None
+    status: RunStatus | None = None
+    session_id: UUID | None = None
+
+
+class AllRunsRepository:
+    """The runs of all users, for operators."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Use `transactions`."""
+        self._transactions = transactions
+
+    async def list(self, query: AllRunsQuery) -> Page[ListedRun]:
+        """Return one page of the runs, the last submitted first. The cursor is the number of the page's last run."""
+        statuses = list(RunStatus) if query.status is None else [query.status]
+        asked = {
+            "statuses": [status.value for status in statuses],
+            "before": LAST_SEQ if query.before is None else query.before,
+            "limit": query.limit + 1,
+        }
+        if query.session_id is None:
+            rows = await self._transactions.fetch(OF_ALL, **asked)
+        else:
+            rows = await self._transactions.fetch(OF_SESSION, **asked, session_id=SessionId(query.session_id))
+        runs = tuple(map(_listed_from, rows[: query.limit]))
+        return Page(runs, str(runs[-1].seq) if len(rows) > query.limit else None)
+
+    async def owner_of(self, run_id: RunId) -> UserId:
+        """Return the owner of a run. Raises NotFound."""
+        rows = await self._transactions.fetch(_OWNER, run_id=run_id)
+        if not rows:
+            raise run_not_found(run_id)
+        return UserId(rows[0]["owner_id"])
+
+
+def _listed_from(row: Row) -> ListedRun:
+    status = RunStatus(row["status"])
+    read = {
+        "status": status,
+        "source": Source(row["source"]),
+        "error": error_from(row),
+        "waiting_for": open_wait(status, wait_from(row["wait"], row["waits_until"])),
+    }
+    return ListedRun(**fields_from(ListedRun, {**row, **read}))
