@@ -58,7 +58,13 @@ LISTS = {
 OF_ONE_USER = {("DELETE", "/v1/users/{name:path}")}
 """Routes that name a user; tests/db/test_keys_and_users.py asks them for another one."""
 
-OF_OPERATORS = {("GET", "/v1/status"), ("GET", "/v1/runs")}
+OF_OPERATORS = {
+    ("GET", "/v1/status"),
+    ("GET", "/v1/runs"),
+    ("GET", "/v1/keys"),
+    ("POST", "/v1/keys"),
+    ("DELETE", "/v1/keys/{key}"),
+}
 """Routes over the data of all users; test_operators.py asks them without the scope."""
 
 BY_ID: dict[tuple[str, str], dict[str, object] | None] = {

@@ -38,7 +38,9 @@ class Owned:
         ids["response_id"] = f"resp_{UUID(self.run_id).hex}"
         ids["conversation"] = f"conv_{UUID(self.session_id).hex}"
         ids["item"] = f"msg_{UUID(self.message_id).hex}"
-        return template.replace(":path", "").format(**ids, summary_id=UNKNOWN, model="assistant", name="nobody")
+        return template.replace(":path", "").format(
+            **ids, summary_id=UNKNOWN, model="assistant", name="nobody", key=UNKNOWN
+        )
 
 
 async def owned_by(client: httpx.AsyncClient) -> Owned:

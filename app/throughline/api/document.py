@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from throughline.api.examples import add_examples
 from throughline.api.imports import ImportSession
+from throughline.api.keys import CreateKey
 from throughline.api.memories import ChangeMemory, CreateMemory, SearchMemories
 from throughline.api.requests import (
     BranchSession,
@@ -54,6 +55,7 @@ BODIES = (
     ImportSession,
     ResumeRun,
     CreateToken,
+    CreateKey,
 )
 TAGS = {
     "messages": "Send messages, read the history, pin and redact.",
@@ -67,7 +69,7 @@ TAGS = {
     "tokens": "Short-lived secrets for browsers.",
     "users": "Erase a user with everything of them.",
     "agents": "The agents that sessions can be opened with.",
-    "operators": "For keys with the scope `operate`: the state of the whole service, and the runs of all users.",
+    "operators": "For keys with the scope `operate`: the state of the service, the runs of all users, and keys.",
     "problems": "Cause and remedy of each error. No key is needed.",
     "health": "For operators and monitoring. No key is needed.",
 }

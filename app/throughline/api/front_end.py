@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from throughline.api import (
     agents,
     imports,
+    keys,
     memories,
     messages,
     operators,
@@ -50,6 +51,7 @@ API = FrontEnd(
         agents.router,
         operators.status_router,
         operators.runs_router,
+        keys.router,
         pages.problems_router,
         agents.health_router,
         pages.reference_router,

@@ -18,7 +18,7 @@ from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NotFound
-from throughline.domain.keys import PREFIX_LENGTH, ApiKey, NewKey, Scope
+from throughline.domain.keys import DEFAULT_SCOPES, PREFIX_LENGTH, ApiKey, NewKey, Scope, prefix_of
 from throughline.wire.sessions import MemoryOut
 
 MOST_LISTED = 10_000
@@ -157,7 +157,6 @@ async def erase(dependencies: CliDependencies, name: str, *, yes: bool, data_dir
 
 
 MOST_OF_NAME = 36  # an id
-DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
 
 
 keys = click.Group("keys", help="Create, list and revoke API keys in the database that this machine is configured for.")
@@ -171,7 +170,7 @@ keys = click.Group("keys", help="Create, list and revoke API keys in the databas
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in Scope]),
-    default=DEFAULT_SCOPES,
+    default=tuple(scope.value for scope in DEFAULT_SCOPES),
     show_default=True,
     help="May be given several times; act_as lets a back end act for its end users, operate shows what model providers "
     "said about failed calls, the usage of all users, and allows the routes for operators.",
@@ -218,17 +217,12 @@ async def revoke(dependencies: CliDependencies, key: str, data_dir: Path | None)
 
     PREFIX is the eight characters after `tl_`, as `keys list` shows them.
     """
-    name = _prefix_of(key)
+    name = prefix_of(key)
     async with dependencies.database(LocalOptions(data_dir)) as database:
-        was_revoked = await database.keys.revoke(name)
-    if not was_revoked:
+        revoked = await database.keys.revoke(name)
+    if revoked is None:
         raise NotFound(_unknown(name))
     Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")
-
-
-def _prefix_of(key: str) -> str:
-    """Return the prefix of a key, which may be given whole (`tl_<prefix>_<secret>`). An id stays unchanged."""
-    return key.removeprefix("tl_").partition("_")[0]
 
 
 def _unknown(name: str) -> str:

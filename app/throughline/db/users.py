@@ -70,11 +70,14 @@ _LIST = sql(
     "select {columns} from api_keys k join users u on u.id = k.user_id order by k.created_at, k.id", columns=_COLUMNS
 )
 _ANY = sql("select exists(select 1 from api_keys) as found")
-_REVOKE = sql("""
-    update api_keys set revoked_at = now()
-    where (prefix = :key or cast(id as text) = :key) and revoked_at is null
-    returning id
-""")
+_REVOKE = sql(
+    """
+    update api_keys k set revoked_at = now() from users u
+    where u.id = k.user_id and (k.prefix = :key or cast(k.id as text) = :key) and k.revoked_at is null
+    returning {columns}
+""",
+    columns=_COLUMNS,
+)
 _AUTHENTICATE = sql(
     """
     with found as (
@@ -122,9 +125,10 @@ class KeyRepository:
         """Return all keys, oldest first, including revoked ones."""
         return tuple(_key_from(row) for row in await self._transactions.fetch(_LIST))
 
-    async def revoke(self, prefix_or_id: str) -> bool:
-        """Revoke a key; return False if no valid key has this prefix or id."""
-        return bool(await self._transactions.fetch(_REVOKE, key=prefix_or_id))
+    async def revoke(self, prefix_or_id: str) -> ApiKey | None:
+        """Revoke a key and return it; None if no valid key has this prefix or id."""
+        rows = await self._transactions.fetch(_REVOKE, key=prefix_or_id)
+        return _key_from(rows[0]) if rows else None
 
     async def any_exists(self) -> bool:
         """Whether a key was ever created. Revoking the last one must not open the service to everybody."""

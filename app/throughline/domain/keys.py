@@ -118,6 +118,15 @@ PREFIX_LENGTH = 8
 """Length of a generated key's prefix, the characters after `tl_`. It is displayed to tell keys apart."""
 
 
+def prefix_of(key: str) -> str:
+    """Return the prefix of a key, which may be given whole (`tl_<prefix>_<secret>`). An id stays unchanged."""
+    return key.removeprefix(KEY_START).partition("_")[0]
+
+
+DEFAULT_SCOPES = (Scope.READ, Scope.WRITE)
+"""The scopes of a new key for which none are named."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewKey:
     """A key to create: the user whose data it gives access to, its name, and its scopes."""

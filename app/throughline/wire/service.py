@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from throughline.domain.keys import TOKEN_SCOPES
+from throughline.domain.keys import TOKEN_SCOPES, ApiKey, Scope
 from throughline.domain.model_window import WindowOrigin
 from throughline.domain.service_status import ProcessKind, ProcessReport, QueueState, ServiceStatus, WorkQueue
 from throughline.domain.usage_report import CallPurpose, UsageGroup, UsageKey
@@ -78,6 +78,58 @@ class AccessTokenOut(Shape):
     expires_at: Time
     scopes: list[Annotated[str, one_of(*TOKEN_SCOPES)]]
     session_ids: list[Id] | None = Field(description="null: all sessions of the user")
+
+
+class KeyOut(Shape):
+    """An API key, without its secret."""
+
+    id: Id
+    prefix: str = Field(description="the characters after `tl_`")
+    user: str = Field(description="the user whose data the key reaches")
+    name: str
+    scopes: list[Annotated[str, one_of(*Scope)]]
+    created_at: Time
+    last_used_at: Time | None = Field(description="known to the minute; null: never used")
+    revoked_at: Time | None
+    is_own: bool = Field(description="the request was sent with this key")
+
+
+class KeyList(Shape):
+    """All keys, oldest first, revoked ones too."""
+
+    data: list[KeyOut]
+
+
+class CreatedKeyOut(Shape):
+    """A new API key. Its secret is shown only once."""
+
+    id: Id
+    prefix: str
+    secret: str = Field(description="sent as `Authorization: Bearer <secret>`; it is not stored")
+    user: str
+    name: str
+    scopes: list[Annotated[str, one_of(*Scope)]]
+
+
+class RevokedKeyOut(KeyOut):
+    """A key that was just revoked, and what follows for requests that send it."""
+
+    note: str = Field(description="until when the key may still work, and whether it is the request's own")
+
+
+def key_json(key: ApiKey, *, is_own: bool) -> JsonDict:
+    """Return a key in the shape of KeyOut."""
+    return {
+        "id": str(key.id),
+        "prefix": key.prefix,
+        "user": key.user_name,
+        "name": key.name,
+        "scopes": [scope.value for scope in sorted(key.scopes)],
+        "created_at": key.created_at.isoformat(),
+        "last_used_at": None if key.last_used_at is None else key.last_used_at.isoformat(),
+        "revoked_at": None if key.revoked_at is None else key.revoked_at.isoformat(),
+        "is_own": is_own,
+    }
 
 
 class AgentOut(Shape):
