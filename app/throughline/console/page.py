@@ -85,6 +85,7 @@ def show(
         "base": base_of(request),
         "asset": asset_address,
         "call": call,
+        "may_operate": may_operate,
         "version": dependencies_of(request).config.version,
         "is_key_needed": dependencies_of(request).config.is_key_needed,
         "path": request.url.path.removeprefix(f"{PAGES}/"),

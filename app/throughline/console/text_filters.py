@@ -21,4 +21,16 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-FILTERS: Mapping[str, Callable[..., str]] = {"moment": moment, "iso": iso, "grouped": grouped}
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+
+
+def seconds(number: float | None) -> str:
+    """Return a duration in its largest unit, such as `12 s`, `5 min`, `3 h` or `2 d`; a dash for None."""
+    if number is None:
+        return "–"
+    units = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
+    size, unit = next(((size, unit) for size, unit in units if abs(number) >= size), units[-1])
+    return f"{number / size:.0f} {unit}"
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {"moment": moment, "iso": iso, "grouped": grouped, "seconds": seconds}

@@ -30,6 +30,12 @@ async function change(element, body) {
   if (sure && !confirm(sure)) return;
   try {
     const found = await call(rest, url, body);
+    if (element.dataset.shows) {
+      const shown = element.querySelector(".shown");
+      shown.hidden = false;
+      shown.querySelector("code").textContent = found[element.dataset.shows];
+      return;
+    }
     if (then) location.assign(at(then.replace("{id}", found.id)));
     else location.reload();
   } catch (error) { say(error.message); }
@@ -43,8 +49,10 @@ document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-rest]");
   if (!form) return;
   event.preventDefault();
-  const fields = [...new FormData(form)].filter(([name, value]) => value !== "" || form.dataset.rest === "PATCH");
-  change(form, Object.fromEntries(fields));
+  const given = new FormData(form);
+  const fields = [...given].filter(([name, value]) => value !== "" || form.dataset.rest === "PATCH");
+  const lists = fields.map(([name, value]) => name.endsWith("[]") ? [name.slice(0, -2), given.getAll(name)] : [name, value]);
+  change(form, Object.fromEntries(lists));
 });
 
 function localTimes(inside) {

@@ -1,0 +1,97 @@
+"""The pages for operators, whose keys have the scope `operate`: processes and queues, runs, keys; and costs for all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from throughline.console.page import PageReader, PageRoute, may_operate, show
+from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
+from throughline.domain.keys import DEFAULT_SCOPES, Scope
+from throughline.domain.run import RunStatus
+from throughline.domain.usage_report import UsageGroup, UsageKey, UsageQuery
+from throughline.http.call import PAGES, Operator
+from throughline.http.route_errors import PROBLEM_KINDS
+
+LISTED, MOST_DAYS, USUAL_DAYS = 50, 366, 7
+WHOLE = 100.0
+router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/operate")
+async def get_state(request: Request, call: Operator) -> Response:
+    """Return the page of the service's state: processes, queues, side jobs, circuit breakers and agents."""
+    agents = sorted(call.services.agents.all(), key=lambda agent: agent.name)
+    values = {"state": await call.services.read_status(), "agents": agents}
+    return show(request, "operate.html", call, values)
+
+
+@router.get("/operate/runs")
+async def get_runs(
+    request: Request,
+    call: Operator,
+    status: RunStatus | None = None,
+    cursor: Annotated[int | None, Query(ge=1, le=LAST_SEQ)] = None,
+) -> Response:
+    """Return the page of the runs of all users, the newest first."""
+    page = await call.services.database.all_runs.list(AllRunsQuery(LISTED, cursor, status))
+    values = {"page": page, "status": status, "statuses": list(RunStatus), "kinds": PROBLEM_KINDS}
+    return show(request, "runs.html", call, values)
+
+
+@router.get("/operate/keys")
+async def get_keys(request: Request, call: Operator) -> Response:
+    """Return the page of the API keys, the valid ones first."""
+    keys = sorted(
+        await call.services.database.keys.list(), key=lambda key: (key.revoked_at is not None, key.created_at)
+    )
+    values = {"keys": keys, "scopes": [scope for scope in Scope if scope in call.principal.scopes]}
+    return show(request, "keys.html", call, {**values, "usual": DEFAULT_SCOPES})
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """The calls of one group, and the length of its bar: 100 for the group with the most."""
+
+    name: str
+    group: UsageGroup
+    length: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written, as far as they are known."""
+        return _tokens(self.group)
+
+
+@router.get("/costs")
+async def get_costs(
+    request: Request,
+    call: PageReader,
+    by: UsageKey = UsageKey.DAY,
+    days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = USUAL_DAYS,
+) -> Response:
+    """Return the page of what model calls have cost: the reader's, for operators those of all users."""
+    until = call.services.clock.now()
+    since = until.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days - 1)
+    owner_id = None if may_operate(call) else call.principal.user_id
+    groups = await call.services.database.usage.report(UsageQuery(owner_id, since, until, (by,)))
+    values = {"rows": cost_rows(groups, by), "by": by, "keys": list(UsageKey), "days": days, "is_all": owner_id is None}
+    return show(request, "costs.html", call, values)
+
+
+def cost_rows(groups: Sequence[UsageGroup], by: UsageKey) -> list[CostRow]:
+    """Return a row for each group: days in their order, others by cost, or by tokens if no cost is known."""
+    has_costs = any(group.usage.cost_usd for group in groups)
+    sizes = [float(group.usage.cost_usd or Decimal()) if has_costs else float(_tokens(group)) for group in groups]
+    most = max(sizes, default=0.0) or 1.0
+    rows = [
+        CostRow(group.key.get(by) or "", group, WHOLE * size / most) for group, size in zip(groups, sizes, strict=True)
+    ]
+    return sorted(rows, key=lambda row: row.name) if by is UsageKey.DAY else sorted(rows, key=lambda row: -row.length)
+
+
+def _tokens(group: UsageGroup) -> int:
+    return (group.usage.input_tokens or 0) + (group.usage.output_tokens or 0)

@@ -1,0 +1,68 @@
+"""The pages for operators and the page of costs: what they show, and to whom."""
+
+from decimal import Decimal
+
+import httpx
+import pytest
+
+from console.chats import open_chat
+from fakes.api_stage import ApiStage
+from throughline.console.operate import cost_rows
+from throughline.domain.keys import Scope
+from throughline.domain.prompt import Usage
+from throughline.domain.usage_report import UsageGroup, UsageKey
+
+ADDRESSES = ("operate", "operate/runs", "operate/runs?status=failed", "operate/keys")
+HOSTILE = "<script>alert(1)</script>"
+
+
+async def test_operators_see_state_runs_and_keys_of_all_users(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        session_id = await open_chat(anna)
+        await anna.post(f"/v1/sessions/{session_id}/messages", json={"content": HOSTILE})
+    async with keyed.client(key=await keyed.key(HOSTILE, Scope.READ, Scope.OPERATE)) as operator:
+        pages = {address: await operator.get(f"/console/{address}") for address in ADDRESSES}
+
+    assert {page.status_code for page in pages.values()} == {200}
+    assert "anna" in pages["operate/runs"].text
+    assert "anna" in pages["operate/keys"].text
+    assert "anna" not in pages["operate/runs?status=failed"].text
+    assert all("alert(1)</script>" not in page.text for page in pages.values())
+
+
+async def test_others_do_not_see_them(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        for address in ADDRESSES:
+            assert (await anna.get(f"/console/{address}")).status_code == 403
+        costs = await anna.get("/console/costs")
+
+    assert "Your costs" in costs.text
+    assert 'href="operate"' not in costs.text
+
+
+async def test_the_person_of_a_local_service_operates_it(client: httpx.AsyncClient) -> None:
+    page = await client.get("/console/operate/keys")
+
+    assert 'href="operate"' in page.text
+    assert "throughline keys create" in page.text
+    assert "data-shows" not in page.text
+    assert "Costs of all users" in (await client.get("/console/costs?by=user&days=30")).text
+
+
+@pytest.mark.parametrize("query", ["by=colour", "days=0", "days=x"])
+async def test_a_wrong_question_about_costs_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    assert (await client.get(f"/console/costs?{query}")).status_code == 422
+
+
+def group(name: str, cost: str | None, tokens: int) -> UsageGroup:
+    usage = Usage(input_tokens=tokens, output_tokens=0, cost_usd=None if cost is None else Decimal(cost))
+    return UsageGroup({UsageKey.USER: name}, 1, 0, usage)
+
+
+def test_bars_compare_costs_or_tokens_if_no_cost_is_known() -> None:
+    priced = cost_rows([group("a", "1.00", 9), group("b", "4.00", 1), group("c", None, 99)], UsageKey.USER)
+    free = cost_rows([group("a", None, 10), group("b", None, 40)], UsageKey.USER)
+
+    assert [(row.name, row.length) for row in priced] == [("b", 100.0), ("a", 25.0), ("c", 0.0)]
+    assert [(row.name, row.length) for row in free] == [("b", 100.0), ("a", 25.0)]
+    assert cost_rows([], UsageKey.DAY) == []
