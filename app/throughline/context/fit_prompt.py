@@ -17,6 +17,7 @@ from throughline.context.view.message_list import hidden_through
 from throughline.context.view.placeholder_texts import STUB_WORTH_TOKENS
 from throughline.context.view.view import View, show
 from throughline.context.view.view_state import ViewState, range_at
+from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import Content, ImageBlock, Message, Role, is_blank
 from throughline.domain.prompt import Prompt, PromptMessage
@@ -63,6 +64,7 @@ class ShownMessage:
     tokens: int
     pinned: bool = False
     score: float | None = None
+    id: MessageId | None = None
 
     def summarised(self) -> "ShownMessage":
         """Return the message as one that a summary is about to replace."""
@@ -90,7 +92,7 @@ def list_variants(view: View) -> tuple[ShownMessage, ...]:
         message, tokens = by_position.get(row.position, (None, 0))
         form = _hidden_form(view, row, edge) if message is None else _form(view, row, message)
         pinned = row.pinned or row.position in view.pinned
-        found.append(ShownMessage(row.position, row.role, form, tokens, pinned=pinned))
+        found.append(ShownMessage(row.position, row.role, form, tokens, pinned=pinned, id=row.id))
     return tuple(found)
 
 

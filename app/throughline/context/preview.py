@@ -8,10 +8,12 @@ from itertools import accumulate, pairwise
 from throughline.context.calibration import scale
 from throughline.context.compaction.compaction_triggers import CompactionTrigger, reducing_tokens
 from throughline.context.compaction.decide_compaction import NOTHING_DUE, CompactionAction
+from throughline.context.compaction.prune import stage_mark
 from throughline.context.compaction.strategy import score_messages
 from throughline.context.fit_prompt import FittedPrompt, ShownMessage, fit_view, list_variants
 from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
+from throughline.context.prompt_parts import PromptPart, list_parts
 from throughline.context.quoted_history import Quotation, with_quotations
 from throughline.context.quoted_memories import tokens_of_notes, with_memories
 from throughline.context.view.context_input import ContextInput
@@ -45,7 +47,11 @@ class SegmentToSummarise:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The plan for one model call. Tokens are the model's; `wire/context.py` describes each field."""
+    """The plan for one model call. Tokens are the model's; `wire/context.py` describes each field.
+
+    Two are for pages alone: `parts`, which add up to `tokens`, and `prune_tokens`, the two sizes of a prompt above
+    which old tool outputs become stubs.
+    """
 
     action: Action
     cause: CompactionTrigger | None
@@ -63,6 +69,8 @@ class Preview:
     min_score_threshold: float | None = None
     quoted: tuple[int, ...] = ()
     quoted_memories: tuple[MemoryId, ...] = ()
+    parts: tuple[PromptPart, ...] = ()
+    prune_tokens: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,14 @@ def preview_call(planned: NextCall, quotations: Sequence[Quotation] = (), memori
         min_score_threshold=context_input.policy.min_score_threshold if _has_scores(context_input) else None,
         quoted=tuple(sorted(found.message.position for found in quoted)) if view is fitted.view else (),
         quoted_memories=tuple(memory.id for memory in quoted_memories) if view is fitted.view else (),
+        parts=list_parts(view),
+        prune_tokens=_prune_tokens(context_input),
     )
+
+
+def _prune_tokens(context_input: ContextInput) -> tuple[int, int]:
+    policy = context_input.policy.prune
+    return int(stage_mark(context_input, policy.start)), int(stage_mark(context_input, policy.aggressive))
 
 
 def _scored(context_input: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
