@@ -20,7 +20,7 @@ from throughline.db.statements.rows import (
     to_json,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId
+from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -168,7 +168,7 @@ def _pointing_at(message_id: MessageId) -> JsonObject:
     return {"message_id": str(message_id)}
 
 
-def _compaction_finished(data: Stored) -> Event | None:
+def _compaction_finished(data: Stored) -> CompactionFinished | None:
     if data["outcome"] not in tuple(CompactionOutcome):
         return None
     outcome, fired = CompactionOutcome(data["outcome"]), tuple(data["fired"])
@@ -295,6 +295,17 @@ _NEWEST_QUOTED = sql("""
         and e.type = any(:types)
     order by e.type, e.seq desc
 """)
+_COMPACTIONS = sql("""
+    with newest as (
+        select r.id from runs r
+        where r.session_id = :session_id and r.owner_id = :owner_id order by r.seq desc limit :runs
+    )
+    select e.data, e.created_at from newest join run_events e on e.run_id = newest.id
+    where e.type = 'context.compaction.finished' order by e.created_at desc, e.seq desc limit :limit
+""")
+
+COMPACTION_RUNS = 100
+"""Newest runs of a session whose events are searched for compactions: each may have hundreds of events."""
 
 STRIDE = 100_000
 """Step between the event numbers of successive fences after a crash; a holder writes fewer events.
@@ -344,6 +355,18 @@ class EventRepository:
             HistoryQuoted(**history[0]) if history else None,
             MemoriesQuoted(**memories[0]) if memories else None,
         )
+
+    async def newest_compactions(
+        self, owner_id: UserId, session_id: SessionId, limit: int = 20
+    ) -> tuple[tuple[datetime, CompactionFinished], ...]:
+        """Return the compactions in the session's newest runs, the last one first, each with its time.
+
+        Empty for a session that the owner does not have. Events that were deleted are missing.
+        """
+        asked = {"owner_id": owner_id, "session_id": session_id, "runs": COMPACTION_RUNS, "limit": limit}
+        rows = await self._transactions.fetch(_COMPACTIONS, **asked)
+        read = ((row["created_at"], _compaction_finished(row["data"])) for row in rows)
+        return tuple((time, event) for time, event in read if event is not None)
 
 
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
