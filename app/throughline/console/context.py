@@ -1,0 +1,222 @@
+"""The context of a session: what its next prompt is made of, what a message would change, where a message is now."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+
+from throughline.console.context_bar import BarLabels, BarMark, BarSlice, draw_bar, marks_of, percent_of, slices_of
+from throughline.console.context_words import GAUGES, MARKS, PARTS, WORDS, next_step
+from throughline.console.page import PageReader, PageRoute, Words, language_of, show, words_in
+from throughline.console.sessions import beside_session
+from throughline.context.find_citations import BRACKET, PLACE
+from throughline.context.fit_prompt import MessageVariant, ShownMessage
+from throughline.context.preview import Preview
+from throughline.context.prompt_parts import PromptPart, PromptPartKind
+from throughline.context.view.groups import SUMMARY_TAG
+from throughline.context.view.placeholder_texts import undelimited
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import InvalidInput, NotFound, PromptCannotFit
+from throughline.domain.message import LAST_POSITION, Message, clean_text, searched_text
+from throughline.domain.recall import HistoryQuery
+from throughline.http.call import PAGES, Call, session_id_of
+from throughline.wire.gauges import context_gauges
+
+MOST_TEXT, MOST_LISTED = 4_000, 100
+"""Characters of a message, and messages of a kind, that are shown."""
+
+MOST_CHANGED, MOST_FOUND, MOST_LINES = 50, 8, 6
+MOST_ASKED = 4_000
+"""Most characters of a message that is tried: it stands in an address."""
+
+MOST_START = 240
+UNUSABLE = (InvalidInput, NotFound, PromptCannotFit)
+"""Errors that are told within the page: the agent is gone, or its prompt cannot fit."""
+
+router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}/context", include_in_schema=False, route_class=PageRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The bar of a prompt, and its numbers for a table."""
+
+    bar: Markup
+    slices: Sequence[BarSlice]
+    marks: Sequence[BarMark]
+
+
+@dataclass(frozen=True, slots=True)
+class PartText:
+    """A part of the prompt with its text, cut after `MOST_TEXT`, and the stored message that it shows, if it does."""
+
+    part: PromptPart
+    text: str
+    rest: int
+    shown: ShownMessage | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartGroup:
+    """The parts of one kind, of which the newest are listed."""
+
+    name: str
+    tokens: int
+    count: int
+    texts: Sequence[PartText]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message, how the next prompt shows it, and the lines of the summary that name it."""
+
+    message: Message
+    start: str
+    shown: ShownMessage
+    lines: Sequence[str]
+
+
+@router.get("")
+async def get_context(request: Request, session_id: str, call: PageReader) -> Response:
+    """Return the page on the context of a session."""
+    found = session_id_of(session_id)
+    session = await call.services.database.sessions.get(call.owner_id, found)
+    compactions = await call.services.database.events.newest_compactions(call.owner_id, found)
+    values = {**WORDS, **await beside_session(call, session), "session_id": session_id, "compactions": compactions}
+    try:
+        report = await call.services.report_context(call.owner_id, found)
+        preview = await call.services.preview_context(call.owner_id, found, None)
+    except UNUSABLE as error:
+        return show(request, "context.html", call, {**values, "report": None, "problem": error.detail})
+    words = words_in(language_of(request))
+    more = {
+        "report": report,
+        "problem": "",
+        "preview": preview,
+        "picture": _draw(preview, words, f"sessions/{session_id}/context"),
+        "percent": percent_of,
+        "groups": list(_groups(preview)),
+        "gone": [one for one in preview.messages if one.form is not MessageVariant.WHOLE][-MOST_LISTED:],
+        "gauges": context_gauges(report, (words(GAUGES[0]), words(GAUGES[1]), words(GAUGES[2]))),
+        "next_step": next_step(report),
+        "tools": call.services.agents.get(session.agent).tools,
+        "most_asked": MOST_ASKED,
+    }
+    return show(request, "context.html", call, {**values, **more})
+
+
+@router.get("/preview")
+async def get_preview(
+    request: Request, session_id: str, call: PageReader, content: Annotated[str, Query(max_length=MOST_ASKED)] = ""
+) -> Response:
+    """Return what the next prompt would be with this message: a part of the page."""
+    found = session_id_of(session_id)
+    await call.services.database.sessions.get(call.owner_id, found)
+    values: dict[str, object] = {**WORDS, "session_id": session_id, "percent": percent_of, "problem": ""}
+    try:
+        preview = await call.services.preview_context(call.owner_id, found, clean_text(content) or None)
+    except UNUSABLE as error:
+        return show(request, "context_preview.html", call, {**values, "problem": error.detail})
+    changed = [one for one in preview.messages if one.form is not MessageVariant.WHOLE]
+    more = {
+        "preview": preview,
+        "picture": _draw(preview, words_in(language_of(request)), ""),
+        "changed": changed[:MOST_CHANGED],
+        "rest": max(len(changed) - MOST_CHANGED, 0),
+    }
+    return show(request, "context_preview.html", call, {**values, **more})
+
+
+@router.get("/find")
+async def find_messages(
+    request: Request, session_id: str, call: PageReader, q: Annotated[str, Query(max_length=200)] = ""
+) -> Response:
+    """Return where the messages are now that a number or words name: a part of the page."""
+    found = session_id_of(session_id)
+    await call.services.database.sessions.get(call.owner_id, found)
+    values = {**WORDS, "session_id": session_id, "problem": "", "found": ()}
+    try:
+        messages = await _named(call, found, clean_text(q).strip())
+        preview = await call.services.preview_context(call.owner_id, found, None)
+    except UNUSABLE as error:
+        return show(request, "context_found.html", call, {**values, "problem": error.detail})
+    shown = [_located(preview, message) for message in messages]
+    return show(request, "context_found.html", call, {**values, "found": shown})
+
+
+def _draw(preview: Preview, words: Words, address: str) -> Picture:
+    """Return the picture of a prompt, whose slices lead to parts of the page at this address; '' for nowhere."""
+    slices, marks = slices_of(preview), marks_of(preview)
+    known = {name: words(english) for name, english in {**PARTS, **MARKS}.items()}
+    description = words("The prompt has {used} of {most} tokens.", used=preview.tokens, most=preview.window)
+    labels = BarLabels(known, description, address)
+    return Picture(draw_bar(slices, marks, labels), slices, marks)
+
+
+def _groups(preview: Preview) -> Iterator[PartGroup]:
+    """Yield the parts of the prompt by their kinds."""
+    shown = {one.position: one for one in preview.messages}
+    for kind in PromptPartKind:
+        parts = [part for part in preview.parts if part.kind is kind]
+        if parts:
+            texts = [_text(part, shown) for part in parts[-MOST_LISTED:]]
+            yield PartGroup(kind.value, sum(part.tokens for part in parts), len(parts), texts)
+
+
+def _text(part: PromptPart, shown: dict[int, ShownMessage]) -> PartText:
+    text, message = part.shown_text, part.message
+    if message is None or message.position is None:
+        return PartText(part, text, 0, None)
+    return PartText(part, text[:MOST_TEXT], max(len(text) - MOST_TEXT, 0), shown.get(message.position))
+
+
+async def _named(call: Call, session_id: SessionId, q: str) -> Sequence[Message]:
+    """Return the message with this number, as `12` or `#12`, or else the messages that have these words."""
+    number = q.removeprefix("#")
+    if number.isascii() and number.isdigit():
+        at = min(int(number[:10]), LAST_POSITION)
+        query = MessageQuery(at - 1, at + 1, 1)
+        return (
+            (await call.services.database.messages.list_messages(call.owner_id, session_id, query)).items if at else ()
+        )
+    if not q:
+        return ()
+    query_ = HistoryQuery(q, MOST_FOUND, today=call.services.clock.now().date())
+    result = await call.services.history.search(call.owner_id, session_id, query_)
+    return [hit.message for hit in result.hits]
+
+
+def _located(preview: Preview, message: Message) -> FoundMessage:
+    """Return the message with how the next prompt shows it."""
+    shown = next((one for one in preview.messages if one.position == message.position), None)
+    if shown is None:
+        is_covered = message.position <= preview.summarised_through
+        form = MessageVariant.SUMMARISED if is_covered else MessageVariant.TRIMMED
+        shown = ShownMessage(message.position, message.role, form, 0, pinned=message.pinned, id=message.id)
+    text = searched_text(message)
+    start = " ".join(text[:MOST_START].split())
+    return FoundMessage(
+        message, f"{start} …" if len(text) > MOST_START else start, shown, _lines_on(preview, message.position)
+    )
+
+
+def _lines_on(preview: Preview, position: int) -> Sequence[str]:
+    """Return the lines of the summary that name a message, those that name it alone first."""
+    kinds = {PromptPartKind.SUMMARY, PromptPartKind.FACTS}
+    system = "\n".join(part.shown_text for part in preview.parts if part.kind in kinds)
+    lines = undelimited(SUMMARY_TAG, system).splitlines()
+    spans = {line.removeprefix("- "): length for line in lines if (length := _span_on(line, position)) is not None}
+    return sorted(spans, key=spans.__getitem__)[:MOST_LINES]
+
+
+def _span_on(line: str, position: int) -> int | None:
+    """Return the length of the shortest range of positions in a line that has the position, None without one."""
+    places = (
+        (int(place["first"]), int(place["last"] or place["first"]))
+        for bracket in BRACKET.finditer(line)
+        for place in PLACE.finditer(line, bracket.start(), bracket.end())
+        if place["session"] is None
+    )
+    return min((last - first for first, last in places if first <= position <= last), default=None)

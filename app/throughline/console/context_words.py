@@ -1,0 +1,117 @@
+"""The words of the page on a session's context, in English: `german.yaml` has the German ones."""
+
+from collections.abc import Mapping
+
+from throughline.context.compaction.compaction_triggers import CompactionTrigger
+from throughline.context.explain_context import ContextReport, NextAction
+from throughline.context.fit_prompt import MessageVariant
+from throughline.context.preview import Action
+from throughline.context.prompt_parts import PromptPartKind
+from throughline.domain.message import Role
+from throughline.domain.summary import CompactionOutcome
+from throughline.wire.gauges import is_only_fitted
+
+PARTS: Mapping[str, str] = {
+    PromptPartKind.SYSTEM: "System prompt",
+    PromptPartKind.TOOLS: "Tools",
+    PromptPartKind.SUMMARY: "Summary",
+    PromptPartKind.FACTS: "Kept facts and instructions",
+    PromptPartKind.PINNED: "Pinned messages",
+    PromptPartKind.SHORTENED: "Stubs and shortened messages",
+    PromptPartKind.WHOLE: "Whole messages",
+    PromptPartKind.QUOTED: "Quotations",
+    PromptPartKind.NEXT: "The next message",
+    "free": "Free",
+    "reserve": "Reserve for the answer",
+}
+MARKS: Mapping[str, str] = {
+    "prune": "stubs",
+    "prune_more": "more stubs",
+    "threshold": "threshold",
+    "budget": "budget",
+}
+MARKS_MEAN: Mapping[str, str] = {
+    "prune": "Above this, old tool outputs become stubs.",
+    "prune_more": "Above this, fewer tool outputs stay whole.",
+    "threshold": "Above this, the prompt is made smaller.",
+    "budget": "No prompt is larger: the rest of the window is for the answer.",
+}
+ACTIONS: Mapping[Action, str] = {
+    Action.NONE: "Nothing is changed: the prompt shows the messages as before.",
+    Action.PRUNE: "The prompt is made smaller without a summary.",
+    Action.FIT: "What does not fit is shortened or left out of the prompt.",
+    Action.COMPACT: "A summary is written first. Sizes and messages are those before it.",
+    Action.ADOPT: "A summary that is ready comes into use.",
+}
+CAUSES: Mapping[str, str] = {
+    CompactionTrigger.THRESHOLD: "The prompt is above the threshold.",
+    CompactionTrigger.MESSAGES: "Enough messages were written since the last summary.",
+    CompactionTrigger.TOKENS: "Enough tokens were written since the last summary.",
+    CompactionTrigger.MANUAL: "A user asked for it.",
+    CompactionTrigger.OVERFLOW: "The provider refused the prompt as too long.",
+}
+OUTCOMES: Mapping[CompactionOutcome, str] = {
+    CompactionOutcome.ADOPTED: "summary in use",
+    CompactionOutcome.PREPARED: "summary written ahead",
+    CompactionOutcome.PRUNED: "made smaller without a summary",
+    CompactionOutcome.FITTED: "shortened to fit",
+    CompactionOutcome.SKIPPED: "not worth it",
+    CompactionOutcome.FAILED: "failed",
+    CompactionOutcome.CANCELLED: "cancelled",
+}
+STAGES: Mapping[str, str] = {
+    "pruned": "old tool outputs became stubs",
+    "pruned_aggressively": "more tool outputs became stubs",
+    "history_truncated": "the oldest messages were left out",
+    "unimportant_left_out": "less important messages were left out",
+    "user_text_capped": "a very long message was shortened",
+    "summary_shortened": "the summary was shortened",
+    "messages_truncated": "long messages were shortened",
+    "oldest_trimmed": "the oldest messages were left out to make room",
+    "steps_folded": "steps of the turn became one line",
+    "messages_squeezed": "all messages were shortened",
+    "all_steps_folded": "all steps of the turn became one line",
+    "summary_dropped": "the summary was left out",
+    "pins_truncated": "pinned messages were shortened",
+    "user_text_truncated": "the new message was shortened",
+    "notes_dropped": "notes on hidden messages were left out",
+    "user_text_truncated_hard": "the new message was shortened much",
+    "pins_truncated_hard": "pinned messages were shortened much",
+    "pins_left_out": "pinned messages were left out",
+}
+ROLES: Mapping[Role, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
+FORMS: Mapping[MessageVariant, str] = {
+    MessageVariant.WHOLE: "in the prompt",
+    MessageVariant.PRUNED: "a stub in the prompt",
+    MessageVariant.TRUNCATED: "shortened in the prompt",
+    MessageVariant.FOLDED: "one line in the prompt",
+    MessageVariant.SUMMARISED: "in the summary",
+    MessageVariant.TRIMMED: "not in the prompt",
+    MessageVariant.LEFT_OUT: "not in the prompt",
+}
+GAUGES = ("Messages since the summary", "Tokens since the summary", "Window, as it is now")
+NEXT_STEPS: Mapping[NextAction, str] = {
+    NextAction.NONE: "The next message triggers nothing.",
+    NextAction.PREPARE: "A summary is due. It is written in the background, at the latest after the next message.",
+    NextAction.COMPACT: "The next message makes the prompt smaller first: older messages are shortened or summarized.",
+}
+ONLY_FITTED = "With the next message, what does not fit is shortened or left out of the prompt."
+
+
+def next_step(report: ContextReport) -> str:
+    """Return the sentence on what the next message triggers."""
+    return ONLY_FITTED if is_only_fitted(report) else NEXT_STEPS[report.next_action]
+
+
+WORDS: Mapping[str, object] = {
+    "PARTS": PARTS,
+    "MARKS": MARKS,
+    "MARKS_MEAN": MARKS_MEAN,
+    "ACTIONS": ACTIONS,
+    "CAUSES": CAUSES,
+    "OUTCOMES": OUTCOMES,
+    "STAGES": STAGES,
+    "ROLES": ROLES,
+    "FORMS": FORMS,
+}
+"""What the templates of the page use."""
