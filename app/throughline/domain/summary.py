@@ -176,6 +176,25 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentCost:
+    """What is stored of a segment besides its text: range, level, model, and what the call for it has cost.
+
+    A segment that no call has made (a copy, an extract) has read and written 0 tokens.
+    """
+
+    id: SegmentId
+    from_position: int
+    through_position: int
+    level: int
+    token_count: int
+    model: str
+    created_at: datetime
+    input_tokens: int
+    output_tokens: int
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """A new summary version to store: its text replaces messages 1..`through_position`.
 

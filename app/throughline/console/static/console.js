@@ -27,18 +27,20 @@ async function call(method, address, body, headers = {}) {
 
 async function change(element, body) {
   const { rest, url, sure, then } = element.dataset;
-  if (sure && !confirm(sure)) return;
+  if (element.ariaBusy || (sure && !confirm(sure))) return;
+  element.ariaBusy = "true";
+  say(element.dataset.busy ?? "");
   try {
     const found = await call(rest, url, body);
     if (element.dataset.shows) {
       const shown = element.querySelector(".shown");
       shown.hidden = false;
       shown.querySelector("code").textContent = found[element.dataset.shows];
-      return;
-    }
-    if (then) location.assign(at(then.replace("{id}", found.id)));
+    } else if (found.detail && found.outcome !== "adopted") say(found.detail);
+    else if (then) location.assign(at(then.replace("{id}", found.id)));
     else location.reload();
   } catch (error) { say(error.message); }
+  element.ariaBusy = null;
 }
 
 document.addEventListener("click", (event) => {
@@ -49,10 +51,10 @@ document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-rest]");
   if (!form) return;
   event.preventDefault();
-  const given = new FormData(form);
+  const given = new FormData(form), isNumber = (name) => form.elements[name].type === "number";
   const fields = [...given].filter(([name, value]) => value !== "" || form.dataset.rest === "PATCH");
-  const lists = fields.map(([name, value]) => name.endsWith("[]") ? [name.slice(0, -2), given.getAll(name)] : [name, value]);
-  change(form, Object.fromEntries(lists));
+  const read = ([name, value]) => name.endsWith("[]") ? [name.slice(0, -2), given.getAll(name)] : [name, isNumber(name) ? Number(value) : value];
+  change(form, Object.fromEntries(fields.map(read)));
 });
 
 function localTimes(inside) {

@@ -1,6 +1,6 @@
 """The summary repository: writes by turns (the interface SummaryStore), and reads and restores by users."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -8,7 +8,7 @@ from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Repository, Statements
 from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
-from throughline.db.statements.rows import lease_lost, session_not_found, to_json
+from throughline.db.statements.rows import columns_of, fields_from, lease_lost, session_not_found, to_json
 from throughline.db.statements.sql import new_id, sql
 from throughline.db.summaries.adopt import (
     adopt_prepared,
@@ -27,7 +27,7 @@ from throughline.db.summaries.segments import (
     save_segment,
     version_from,
 )
-from throughline.domain.basic_types import JsonObject, Page, SessionId, SummaryId, UserId
+from throughline.domain.basic_types import JsonObject, Page, SegmentId, SessionId, SummaryId, UserId
 from throughline.domain.errors import NotFound, SummaryInProgress
 from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
@@ -35,6 +35,7 @@ from throughline.domain.summary import (
     Adoption,
     NewSegment,
     Segment,
+    SegmentCost,
     SummaryLease,
     SummaryState,
     SummaryVersion,
@@ -131,6 +132,15 @@ _ONE = sql(
     where s.id = :session_id and s.owner_id = :owner_id
 """,
     version_columns=VERSION_COLUMNS,
+)
+_COSTS = sql(
+    """
+    select {cost_columns} from unnest(cast(:ids as uuid[])) with ordinality as asked (id, place)
+        join summaries t on t.id = asked.id and t.session_id = :session_id
+        join sessions s on s.id = t.session_id and s.owner_id = :owner_id
+    order by asked.place
+""",
+    cost_columns=columns_of(SegmentCost, "t"),
 )
 _LATEST = sql(
     "select {version_columns} from summary_versions v where v.session_id = :session_id and v.state = 'adopted'",
@@ -276,6 +286,13 @@ class SummaryRepository(Repository):
             name = f"version {wanted} of the summary" if by_number else f"summary {wanted}"
             raise NotFound(f"There is no {name} of session {session_id}.")
         return version_from(rows[0])
+
+    async def segment_costs(
+        self, owner_id: UserId, session_id: SessionId, ids: Sequence[SegmentId]
+    ) -> tuple[SegmentCost, ...]:
+        """Return what the segments have cost, in the order of `ids`, without those that are not the owner's."""
+        rows = await self._transactions.fetch(_COSTS, owner_id=owner_id, session_id=session_id, ids=list(ids))
+        return tuple(SegmentCost(**fields_from(SegmentCost, row)) for row in rows)
 
     async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId | None) -> Session:
         """Adopt an earlier version again, as a new version; the cursor may move back. None removes the summary.
