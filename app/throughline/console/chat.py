@@ -5,7 +5,7 @@ it replaces what it has shown by the messages as this module renders them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -94,7 +94,8 @@ async def get_messages(
     found = session_id_of(session_id)
     order: Literal["asc", "desc"] = "asc" if after is not None else "desc"
     history = await read_history(call, found, MessageQuery(after, before, SHOWN, order))
-    return _show_history(request, session_id, call, history)
+    shown = history if after is None else replace(history, before=None)  # those before are on the page already
+    return _show_history(request, session_id, call, shown)
 
 
 @router.get("/messages/{position}")

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from throughline.console import chat, context, operate, sessions, sign_in, summaries
+from throughline.console import chat, context, operate, search, sessions, sign_in, summaries
 from throughline.console.page import files_router
 from throughline.console.settings import ConsoleSettings
 from throughline.http.app import FrontEnd
@@ -10,7 +10,16 @@ from throughline.http.call import PAGES
 
 CONSOLE = FrontEnd(
     "People open `/` in a browser.",
-    (files_router, sign_in.router, sessions.router, chat.router, context.router, summaries.router, operate.router),
+    (
+        files_router,
+        sign_in.router,
+        sessions.router,
+        search.router,
+        chat.router,
+        context.router,
+        summaries.router,
+        operate.router,
+    ),
     lambda _app, _config: None,
     home=f"{PAGES}/sessions",
     is_on=lambda settings: cast("ConsoleSettings", settings).console,

@@ -338,7 +338,8 @@ function begin(session) {
   });
 
   const sought = messages.querySelector(".sought");
-  if (sought) sought.scrollIntoView({ block: "center" });
+  const seek = () => sought.scrollIntoView({ block: sought.offsetHeight > main.clientHeight / 2 ? "start" : "center" });
+  if (sought) { seek(); requestAnimationFrame(() => requestAnimationFrame(seek)); } // again, with the heights of what stands before
   else toEnd();
   attach();
   const held = sessionStorage.getItem(unsent);

@@ -1,7 +1,7 @@
 """The session repository: create, read, list, change and erase, always on behalf of the owner."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -46,6 +46,7 @@ _LIST = sql(
 """,
     session_columns=SESSION_COLUMNS,
 )
+_TITLES = sql("select s.id, s.title from sessions s where s.id = any(cast(:ids as uuid[])) and s.owner_id = :owner_id")
 _UPDATE = sql(
     """
     update sessions s set title = coalesce(:title, s.title), archived = coalesce(:archived, s.archived),
@@ -144,6 +145,11 @@ class SessionRepository:
         ids = [MessageId(new_id()) for _ in messages]
         named = [replace(message, id=message_id) for message, message_id in zip(messages, ids, strict=True)]
         return await self._transactions.run(lambda tx: append_history(tx, owner_id, session_id, named))
+
+    async def titles(self, owner_id: UserId, ids: Collection[SessionId]) -> Mapping[SessionId, str]:
+        """Return the titles of those of the sessions that are the owner's."""
+        rows = await self._transactions.fetch(_TITLES, owner_id=owner_id, ids=list(ids))
+        return {SessionId(row["id"]): row["title"] for row in rows}
 
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
         """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""
