@@ -145,7 +145,11 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
     assert told[0][:-1] == ["Throughline", "is", "serving", "on"]
     assert told[1][:2] == ["model", "offline"]
     assert told[2] == ["database", "embedded,", "in", str((folder / "data").resolve())]
-    assert told[3:] == [["interface", f"{address}/docs"], ["chat", "throughline", "chat", "--url", address]]
+    assert told[3:] == [
+        ["browser", f"{address}/console/sessions"],
+        ["interface", f"{address}/docs"],
+        ["chat", "throughline", "chat", "--url", address],
+    ]
     assert process.returncode == 0
 
 
