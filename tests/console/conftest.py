@@ -34,3 +34,17 @@ def keyed(database: Database) -> ApiStage:
 async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
     async with stage.client() as client:
         yield client
+
+
+@pytest.fixture
+async def anna(keyed: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client with a key of `anna`."""
+    async with keyed.client(key=await keyed.key("anna")) as client:
+        yield client
+
+
+@pytest.fixture
+async def bob(keyed: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client with a key of `bob`, who owns nothing."""
+    async with keyed.client(key=await keyed.key("bob")) as client:
+        yield client

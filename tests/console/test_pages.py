@@ -73,8 +73,14 @@ def test_every_text_has_a_german_one_and_no_other_has() -> None:
 
 
 def texts_of_python() -> set[str]:
-    """Return all texts in the modules of the console and the engine: some are handed to the templates' words."""
-    packages = (PACKAGE, "throughline.context", "throughline.context.view", "throughline.context.compaction")
+    """Return all texts in modules of which some are handed to the templates' words."""
+    packages = (
+        PACKAGE,
+        "throughline.domain",
+        "throughline.context",
+        "throughline.context.view",
+        "throughline.context.compaction",
+    )
     modules = [each for package in packages for each in files(package).iterdir() if each.name.endswith(".py")]
     nodes = (node for each in modules for node in ast.walk(ast.parse(each.read_text(encoding="utf-8"))))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

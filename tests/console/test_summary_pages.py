@@ -9,12 +9,13 @@ from fakes.api_stage import KEYED, ApiStage, set_stage
 from fakes.conversations import Conversation, adoption_of, open_conversation
 from throughline.api.front_end import API
 from throughline.console.front_end import CONSOLE
+from throughline.console.page import GERMAN
 from throughline.console.word_changes import MOST_CHARACTERS, MOST_WORDS, WordChanges, compare_words
 from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import Scope
-from throughline.domain.message import Message
+from throughline.domain.message import Message, Role
 from throughline.domain.summary import FactKind, KeptFact
 from throughline.http.app import create_app
 from throughline.openai.front_end import OPENAI_API
@@ -191,16 +192,20 @@ async def test_versions_that_do_not_exist_are_not_found(database: Database, anna
     assert (await anna.get(f"{session}/summaries{rest}")).status_code == httpx.codes.NOT_FOUND
 
 
-async def test_who_may_only_read_is_offered_no_changes(stage: ApiStage, database: Database) -> None:
+async def test_who_may_only_read_is_offered_no_changes(keyed: ApiStage, database: Database) -> None:
     conversation, _, session = await summarised(database, "First text", "Second text")
     change = SessionChange(summary_instructions="Keep all ports.")
     await database.sessions.update(conversation.owner_id, conversation.session.id, change)
-    async with stage.client(key=await stage.key("anna", Scope.READ)) as reader:
+    async with keyed.client(key=await keyed.key("anna", Scope.READ)) as reader:
         page = (await reader.get(f"{session}/summaries")).text
 
     assert "Keep all ports." in page
     assert "/restore" not in page
     assert "/summarize" not in page
+
+
+def test_kinds_and_speakers_of_facts_have_german_names() -> None:
+    assert {*FactKind, *Role} <= GERMAN.keys()
 
 
 def left_of(changes: WordChanges) -> str:

@@ -134,7 +134,7 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
     assert process.stdout is not None
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            told = [(await process.stdout.readline()).decode().split() for _ in range(5)]
+            told = [(await process.stdout.readline()).decode().split() for _ in range(6)]
             process.send_signal(signal.SIGTERM)
             await process.communicate()
     finally:

@@ -20,7 +20,7 @@ _WORD = re.compile(r"(\S+)(\s*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WordPiece:
     """Consecutive words of a text, and the space behind them; `is_changed` ones are not in the other text."""
 
     text: str
@@ -32,8 +32,8 @@ class Piece:
 class WordChanges:
     """Two texts as pieces; with `is_cut` only their beginnings."""
 
-    left: Sequence[Piece]
-    right: Sequence[Piece]
+    left: Sequence[WordPiece]
+    right: Sequence[WordPiece]
     is_cut: bool
 
     @property
@@ -81,12 +81,12 @@ def _common_words(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, 
     return sorted(found)
 
 
-def _pieces(words: Sequence[tuple[str, str]], common: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+def _pieces(words: Sequence[tuple[str, str]], common: Sequence[tuple[int, int]]) -> Iterator[WordPiece]:
     at = 0
     for start, end in (*common, (len(words), len(words))):
         for first, last, is_changed in ((at, start, True), (start, end, False)):
             if first < last:
                 text = "".join(word + space for word, space in words[first:last])
                 space = words[last - 1][1]
-                yield Piece(text.removesuffix(space), space, is_changed)
+                yield WordPiece(text.removesuffix(space), space, is_changed)
         at = end
