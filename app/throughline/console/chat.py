@@ -73,13 +73,13 @@ async def get_chat(
         "session": session,
         "history": await read_history(call, found, MessageQuery() if at is None else _around(at)),
         "runs": await _unfinished(call, found),
-        "sessions": await find_sessions(call),
+        "sessions": await find_sessions(call, include_archived=session.archived),
         "report": await _report(call, found),
         "agents": sorted(agent.name for agent in call.services.agents.all()),
         "at": at,
         "chosen": session_id,
     }
-    return show(request, "chat.html", call, {**values, **HELPERS, "q": "", "archived": False})
+    return show(request, "chat.html", call, {**values, **HELPERS, "q": "", "archived": session.archived})
 
 
 @router.get("/messages")

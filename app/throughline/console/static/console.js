@@ -57,6 +57,15 @@ document.addEventListener("submit", (event) => {
   change(form, Object.fromEntries(fields.map(read)));
 });
 
+// A menu closes by Escape and by a click elsewhere.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && document.querySelector("details.menu[open]");
+  if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+});
+
 function localTimes(inside) {
   const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
   for (const time of inside.querySelectorAll("time:not([title])")) {
@@ -105,6 +114,8 @@ function begin(session) {
       window.htmx.process(item);
     }
     localTimes(messages);
+    const count = document.getElementById("message-count");
+    if (last()) count.textContent = count.dataset.form.replace("{n}", last());
     if (stays) toEnd();
   }).catch((error) => say(error.message)));
   const refresh = async () => {
@@ -229,7 +240,7 @@ function begin(session) {
   }
 
   async function sendAgain(position, content) {
-    const copy = await call("POST", `../v1/sessions/${session}/branch`, { at: position - 1 });
+    const copy = await call("POST", `../v1/sessions/${session}/branch`, { at: position - 1, ...(chat.dataset.copy && { title: chat.dataset.copy.slice(0, 200) }) });
     sessionStorage.setItem(`send ${copy.id}`, JSON.stringify(content));
     location.assign(at(`sessions/${copy.id}`));
   }
