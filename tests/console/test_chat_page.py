@@ -10,7 +10,9 @@ from console.chats import open_chat
 from fakes.api_stage import ApiStage
 from throughline.console.chat import MOST_CHARACTERS, SHOWN
 from throughline.console.markdown import html_of
+from throughline.domain.basic_types import UserId
 from throughline.domain.keys import Scope
+from throughline.http.call import SharedSessions
 
 SESSION = "01900000-0000-7000-8000-000000000000"
 HOSTILE = [
@@ -93,6 +95,36 @@ async def test_citations_lead_to_their_messages() -> None:
     assert "at=4" not in html
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "|" + "a|" * 600 + "\n|" + "-|" * 600 + "\n" + "|\n" * 1_800,
+        "![" * 9_000,
+        "[" * 19_000,
+        ">" * 200 + "a\n" + "b\n" * 9_000,
+        "> " * 9_000,
+        "*a" * 9_000,
+        "x" * 20_001,
+    ],
+)
+async def test_a_text_that_would_take_long_is_shown_as_it_is(text: str) -> None:
+    html = str(await html_of(text, SESSION))
+
+    assert len(html) < 20 * len(text)
+    assert html.startswith('<div class="plain">') or len(text) <= 20_000
+
+
+async def test_the_number_0_is_no_citation() -> None:
+    assert "href" not in str(await html_of("See [#0].", SESSION))
+
+
+async def test_a_wrong_position_is_told_as_a_page(client: httpx.AsyncClient) -> None:
+    refused = await client.get(f"/console/sessions/{await open_chat(client)}?at=0")
+
+    assert refused.status_code == 422
+    assert "<h1>" in refused.text
+
+
 async def test_a_picture_from_elsewhere_is_a_link_and_one_of_the_text_is_shown() -> None:
     html = str(await html_of("![a](https://e.example/a.png) ![b](data:image/png;base64,AAAA)", SESSION))
 
@@ -151,3 +183,23 @@ async def test_the_list_of_sessions_is_searched_by_title(client: httpx.AsyncClie
     assert "harbour" in rows.text
     assert "lighthouse" not in rows.text
     assert "<html" not in rows.text
+
+
+async def test_who_takes_part_in_a_session_sees_no_other_titles_of_its_owner(
+    keyed: ApiStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        shared = await open_chat(anna)
+        await anna.post("/v1/sessions", json={"agent": "assistant", "title": "PRIVATE"})
+    owner = await keyed.database.users.get_or_create("anna")
+
+    async def owner_for(*_: object, **__: object) -> UserId:
+        return owner
+
+    monkeypatch.setattr(SharedSessions, "owner_for", owner_for)
+    async with keyed.client(key=await keyed.key("ben")) as ben:
+        addresses = ("", "/context", "/summaries", "/search?q=a")
+        pages = [await ben.get(f"/console/sessions/{shared}{address}") for address in addresses]
+
+    assert [page.status_code for page in pages] == [200] * 4
+    assert all("PRIVATE" not in page.text for page in pages)

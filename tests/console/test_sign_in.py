@@ -99,18 +99,36 @@ async def test_a_wrong_key_is_refused_with_a_reason(browser: httpx.AsyncClient, 
     assert "set-cookie" not in refused.headers
 
 
-async def test_failed_tries_are_limited(keyed: ApiStage, browser: httpx.AsyncClient) -> None:
+async def test_failed_tries_are_limited_but_keep_nobody_out(keyed: ApiStage, browser: httpx.AsyncClient) -> None:
     for _ in range(sign_in.MOST_TRIES):
-        await enter(browser, "tl_wrong")
+        assert "unknown" in (await enter(browser, "tl_wrong")).text
 
-    refused = await enter(browser, await keyed.key("anna"))
+    refused = await enter(browser, "tl_wrong")
+    entered = await enter(browser, await keyed.key("anna"))
 
     assert refused.status_code == 401
     assert "Too many failed tries" in refused.text
+    assert entered.status_code == 303
+
+
+async def test_a_local_service_ignores_the_cookie_of_another_one(client: httpx.AsyncClient) -> None:
+    client.cookies.set(SIGN_IN_COOKIE, "tlt_of_another_service")
+
+    assert (await client.get("/console/sessions")).status_code == 200
+    assert (await client.get("/v1/sessions")).status_code == 200
+
+
+async def test_services_on_two_ports_have_cookies_of_their_own(keyed: ApiStage, browser: httpx.AsyncClient) -> None:
+    host = {"Host": "localhost:8001"}
+    entered = await browser.post("/console/sign-in", data={"key": await keyed.key("anna")}, headers={**OWN, **host})
+
+    assert entered.headers["set-cookie"].startswith(f"{SIGN_IN_COOKIE}_8001=")
+    assert (await browser.get("/console/sessions", headers=host)).status_code == 200
+    assert (await browser.get("/console/sessions")).status_code == 303
 
 
 @pytest.mark.parametrize(
-    "after", ["//evil.example", "https://evil.example", "/\\evil.example", "../../x", "\\x", "a\nb"]
+    "after", ["//evil.example", "https://evil.example", "/\\evil.example", "../../x", "\\x", "a\nb", "//[", "http://[x"]
 )
 async def test_the_sign_in_leads_only_to_pages_of_the_console(
     keyed: ApiStage, browser: httpx.AsyncClient, after: str

@@ -4,7 +4,7 @@
 it replaces what it has shown by the messages as this module renders them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -31,7 +31,13 @@ MOST_CHARACTERS = 20_000
 """Characters of a message that are shown at once."""
 
 MOST_START, LISTED_RUNS = 120, 20
-HELPERS = {"Role": Role, "WaitKind": WaitKind, "question": read_question, "readable": readable_arguments}
+HELPERS: Mapping[str, object] = {
+    "Role": Role,
+    "WaitKind": WaitKind,
+    "question": read_question,
+    "readable": readable_arguments,
+    "most": MOST_CHARACTERS,
+}
 """What the templates of messages and waiting calls use."""
 
 router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}", include_in_schema=False, route_class=PageRoute)

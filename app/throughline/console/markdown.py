@@ -17,22 +17,35 @@ from markupsafe import Markup, escape
 from throughline.context.find_citations import BRACKET, PLACE
 from throughline.execution.compute_threads import run_off_loop_if_large
 
-MOST_CHARACTERS = 100_000
-"""Longest text that is read as Markdown; a longer one is shown as it is."""
+MOST_CHARACTERS = 20_000
+"""Longest text that is read as Markdown; a longer one is shown as it is. The parser takes more than linear time."""
 
-LARGE = 5_000
-"""Characters from which a text is read off the event loop: Markdown takes about ten times as long as counting."""
+MOST_CELLS = 5_000
+"""Most cells of tables of one text: the parser fills each row up to the number of columns."""
+
+MOST_OPENING = 2_000
+"""Most brackets, and most marks of quotes, of one text: the parser looks for the end of each."""
+
+LARGE = 500
+"""Characters from which a text is read off the event loop."""
 
 OUTSIDE = {"target": "_blank", "rel": "noopener noreferrer nofollow"}
 
 
 async def html_of(text: str, session_id: str) -> Markup:
     """Return the text as HTML. Citations lead to messages of this session, unless they name another one."""
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MOST_CHARACTERS or _is_costly(text):
         return plain_html(text)
     environment = {"session": session_id}
     html = await run_off_loop_if_large(len(text), lambda: _parser().render(text, environment), large=LARGE)
     return Markup(html)  # noqa: S704  # the parser escapes all of the text
+
+
+def _is_costly(text: str) -> bool:
+    """Return whether the parser would take long: for a wide table, or for many brackets or quotes."""
+    columns = max((line.count("|") for line in text.splitlines()), default=0)
+    is_wide = columns * text.count("\n") > MOST_CELLS and "-|" in text.replace(" ", "").replace(":", "")
+    return is_wide or max(text.count("["), text.count(">"), text.count("*"), text.count("_")) > MOST_OPENING
 
 
 def plain_html(text: str) -> Markup:
@@ -97,6 +110,9 @@ def _text(content: str) -> Token:
 
 
 def _citation(content: str, session_id: str, position: str) -> Iterator[Token]:
+    if not int(position):
+        yield _text(content)
+        return
     address = f"sessions/{escape(session_id)}?at={int(position)}"
     yield Token("link_open", "a", 1, attrs={"href": address, "class": "citation"}, meta={"is_citation": True})
     yield _text(content)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import yaml
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -18,7 +19,7 @@ from throughline.console.text_filters import FILTERS
 from throughline.domain.errors import NotAuthenticated, NotFound, ThroughlineError
 from throughline.domain.keys import Scope
 from throughline.http.call import PAGES, Call, as_reader, dependencies_of
-from throughline.http.problem_documents import error_problem
+from throughline.http.problem_documents import error_problem, invalid_request
 from throughline.http.route_errors import PROBLEM_KINDS
 
 PACKAGE: Final = "throughline.console"
@@ -105,6 +106,8 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except NotAuthenticated:
                 return _to_sign_in(request)
+            except RequestValidationError as error:
+                return error_page(request, invalid_request(error))
             except ThroughlineError as error:
                 return error_page(request, error)
 

@@ -33,11 +33,14 @@ async def list_sessions(
 
 
 async def find_sessions(call: Call, q: str = "", cursor: str = "", *, include_archived: bool = False) -> Page[Session]:
-    """Return a page of the reader's sessions, the last updated first; of a limited token none."""
+    """Return a page of the reader's own sessions, the last updated first; of a limited token none.
+
+    Who takes part in another's session sees no other sessions of its owner.
+    """
     if call.is_limited:
         return Page((), None)
     query = SessionQuery(LISTED, cursor or None, q=clean_text(q) or None, include_archived=include_archived)
-    return await call.services.database.sessions.list(call.owner_id, query)
+    return await call.services.database.sessions.list(call.principal.user_id, query)
 
 
 async def beside_session(call: Call, session: Session) -> dict[str, object]:

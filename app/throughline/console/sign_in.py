@@ -8,22 +8,24 @@ from collections import deque
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
+import structlog
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from throughline.console.page import PageRoute, base_of, show
 from throughline.domain.basic_types import Clock
-from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated, ThroughlineError
+from throughline.domain.errors import InvalidInput, NotAuthenticated, PermanentError
 from throughline.domain.keys import SIGN_IN_SCOPES, NewToken, Scope
-from throughline.http.auth import SIGN_IN_COOKIE, Credentials, check_same_origin
+from throughline.http.auth import Credentials, check_same_origin, sign_in_cookie
 from throughline.http.call import PAGES, ApiDependencies, dependencies_of
 
 SIGNED_IN_SECONDS = 14 * 86_400
 MOST_TRIES, TRIES_SECONDS = 20, 60.0
-"""Most failed tries of all browsers together within this time. A key cannot be guessed; this keeps the log readable."""
+"""Most failed tries of all browsers together within this time that are logged and told their reason."""
 
 MOST_FORM_BYTES = 4_000
 router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+log = structlog.get_logger(__name__)
 _failed: deque[float] = deque(maxlen=MOST_TRIES)
 
 
@@ -47,14 +49,20 @@ async def sign_in(request: Request) -> Response:
     dependencies, secret = dependencies_of(request), form.get("key", "").strip()
     after = _local(form.get("next", ""))
     try:
-        _check_tries(dependencies.services.clock)
         cookie, seconds = await _exchange(dependencies, request, secret)
-    except ThroughlineError as error:
-        _failed.append(dependencies.services.clock.monotonic())
+    except NotAuthenticated as error:
+        told = _too_many_tries(dependencies.services.clock) or error.detail
+        return show(request, "sign_in.html", None, {"next": after, "error": told}, HTTPStatus.UNAUTHORIZED)
+    except PermanentError as error:
         return show(request, "sign_in.html", None, {"next": after, "error": error.detail}, HTTPStatus.UNAUTHORIZED)
     response = RedirectResponse(f"{base_of(request)}{after or 'sessions'}", HTTPStatus.SEE_OTHER)
     response.set_cookie(
-        SIGN_IN_COOKIE, cookie, max_age=seconds, httponly=True, samesite="strict", secure=_is_encrypted(request)
+        sign_in_cookie(request.headers),
+        cookie,
+        max_age=seconds,
+        httponly=True,
+        samesite="strict",
+        secure=_is_encrypted(request),
     )
     return response
 
@@ -63,18 +71,27 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     """End the sign-in, so that its cookie is worth nothing, and delete the cookie."""
     check_same_origin(request)
-    secret = request.cookies.get(SIGN_IN_COOKIE, "")
-    await dependencies_of(request).services.database.access_tokens.delete_sign_in(secret)
-    dependencies_of(request).authenticator.forget_all()
+    secret = request.cookies.get(sign_in_cookie(request.headers), "")
+    if await dependencies_of(request).services.database.access_tokens.delete_sign_in(secret):
+        dependencies_of(request).authenticator.forget_all()
     response = RedirectResponse(f"{base_of(request)}sign-in", HTTPStatus.SEE_OTHER)
-    response.delete_cookie(SIGN_IN_COOKIE, httponly=True, samesite="strict", secure=_is_encrypted(request))
+    response.delete_cookie(
+        sign_in_cookie(request.headers), httponly=True, samesite="strict", secure=_is_encrypted(request)
+    )
     return response
 
 
-def _check_tries(clock: Clock) -> None:
-    """Raise NotAllowed after too many failed tries."""
-    if len(_failed) == MOST_TRIES and clock.monotonic() - _failed[0] < TRIES_SECONDS:
-        raise NotAllowed("Too many failed tries. Wait a minute, and try again.")
+def _too_many_tries(clock: Clock) -> str:
+    """Note a failed try; return what is told in place of its reason after too many of them, '' before.
+
+    A valid key is accepted all the same: else anybody could keep everybody out.
+    """
+    now = clock.monotonic()
+    if len(_failed) == MOST_TRIES and now - _failed[0] < TRIES_SECONDS:
+        return "Too many failed tries. Wait a minute, and try again."
+    _failed.append(now)
+    log.info("sign-in failed")
+    return ""
 
 
 async def _exchange(dependencies: ApiDependencies, request: Request, secret: str) -> tuple[str, int]:
@@ -106,7 +123,10 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 def _local(address: str) -> str:
     """Return the address of a page if it is one of the console's own, relative to its root; else ''."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
     is_own = not (parts.scheme or parts.netloc) and not address.startswith(("/", "\\", ".")) and address.isprintable()
     return address if is_own else ""
 

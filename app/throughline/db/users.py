@@ -199,9 +199,9 @@ class AccessTokenRepository(Repository):
         rows = await self._transactions.fetch(_AUTHENTICATE_TOKEN, secret_hash=hash_secret(secret))
         return _token_from(rows[0]) if rows else None
 
-    async def delete_sign_in(self, secret: str) -> None:
-        """Delete the sign-in with this secret, if there is one; other tokens stay."""
-        await self._transactions.fetch(_DELETE_SIGN_IN, secret_hash=hash_secret(secret))
+    async def delete_sign_in(self, secret: str) -> bool:
+        """Delete the sign-in with this secret; other tokens stay. Return whether there was one."""
+        return bool(await self._transactions.fetch(_DELETE_SIGN_IN, secret_hash=hash_secret(secret)))
 
     async def find_owned(self, owner_id: UserId, session_ids: Collection[SessionId]) -> frozenset[SessionId]:
         """Return those of the sessions that the user owns."""

@@ -27,7 +27,7 @@ from throughline.http.services import ApiConfig, Services, is_loopback
 
 IN_ADDRESS = "access_token"
 SIGN_IN_COOKIE = "throughline_sign_in"
-"""Cookie of a browser that has signed in, which has the secret of a sign-in or of an access token."""
+"""Beginning of the name of the cookie that has the secret of a browser's sign-in, or an access token."""
 
 READING = frozenset({"GET", "HEAD"})
 WEBSOCKET = "WEBSOCKET"
@@ -37,9 +37,10 @@ STREAM = ("GET", "/v1/runs/{run_id}/events")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The secret that a request sent, None if it sent none."""
+    """The secret that a request sent, None if it sent none; `is_cookie`: a browser sent it by itself."""
 
     secret: str | None = field(repr=False)
+    is_cookie: bool = False
 
     @property
     def is_token(self) -> bool:
@@ -50,6 +51,12 @@ class Credentials:
     def is_of_this_service(self) -> bool:
         """Whether the secret looks like a key or a token of this service, and not like that of another one."""
         return self.secret is not None and self.secret.startswith((KEY_START, TOKEN_PREFIX))
+
+
+def sign_in_cookie(headers: Headers) -> str:
+    """Return the name of the cookie. It has the port of the address: browsers send cookies to all ports of a host."""
+    _, _, port = headers.get("host", "").rpartition(":")
+    return f"{SIGN_IN_COOKIE}_{port}" if port.isdecimal() else SIGN_IN_COOKIE
 
 
 def method_of(request: HTTPConnection) -> str:
@@ -71,10 +78,10 @@ def read_credentials(request: HTTPConnection) -> Credentials:
     """
     in_header = _from_headers(request)
     in_address = request.query_params.getlist(IN_ADDRESS)
-    in_cookie = request.cookies.get(SIGN_IN_COOKIE)
+    in_cookie = request.cookies.get(sign_in_cookie(request.headers))
     if in_header is None and not in_address and in_cookie:
         check_same_origin(request)
-        return Credentials(in_cookie if in_cookie.startswith(TOKEN_PREFIX) else None)
+        return Credentials(in_cookie if in_cookie.startswith(TOKEN_PREFIX) else None, is_cookie=True)
     if not in_address:
         return Credentials(in_header)
     if route_of(request) != STREAM:
@@ -213,9 +220,12 @@ class Authenticator:
         return principal
 
     def _secret_of(self, credentials: Credentials) -> str | None:
-        """Return the secret to check. Local mode needs none, and some clients cannot be used without inventing one."""
-        is_invented = self._config.is_local_mode and not credentials.is_of_this_service
-        return None if is_invented else credentials.secret
+        """Return the secret to check. Local mode needs none, and some clients cannot be used without inventing one.
+
+        A cookie there is one of another service on the same machine.
+        """
+        is_needless = credentials.is_cookie or not credentials.is_of_this_service
+        return None if self._config.is_local_mode and is_needless else credentials.secret
 
     async def _without_key(self, headers: Headers) -> Principal:
         if not (self._config.trusted_socket or self._config.is_local_mode):

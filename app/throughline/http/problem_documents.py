@@ -194,7 +194,12 @@ async def _on_own_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_parameters(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_problem(InvalidRequest(field_errors(error.errors())))
+    return error_problem(invalid_request(error))
+
+
+def invalid_request(error: RequestValidationError) -> InvalidRequest:
+    """Return the framework's error for wrong parameters as one of ours."""
+    return InvalidRequest(field_errors(error.errors()))
 
 
 @dataclass(frozen=True, slots=True)
