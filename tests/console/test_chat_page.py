@@ -203,3 +203,17 @@ async def test_who_takes_part_in_a_session_sees_no_other_titles_of_its_owner(
 
     assert [page.status_code for page in pages] == [200] * 4
     assert all("PRIVATE" not in page.text for page in pages)
+
+
+async def test_who_may_only_read_is_offered_no_changes(keyed: ApiStage) -> None:
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        session_id = await open_chat(anna)
+        await anna.post(f"/v1/sessions/{session_id}/messages", json={"content": "hello"})
+        whole = await anna.get(f"/console/sessions/{session_id}")
+    async with keyed.client(key=await keyed.key("anna", Scope.READ)) as reader:
+        page = await reader.get(f"/console/sessions/{session_id}")
+
+    for change in ('id="composer"', "data-rest", 'data-act="edit"'):
+        assert change in whole.text
+        assert change not in page.text
+    assert "hello" in page.text

@@ -80,6 +80,7 @@ def show(
 ) -> Response:
     """Return the page that a template makes of these values, in the reader's language."""
     language = language_of(request)
+    may_send = call is not None and Scope.WRITE in call.principal.scopes
     known: dict[str, Any] = {
         "_": words_in(language),
         "language": language,
@@ -87,6 +88,8 @@ def show(
         "asset": asset_address,
         "call": call,
         "may_operate": may_operate,
+        "may_send": may_send,
+        "may_change": may_send and call is not None and call.shared_by is None,
         "version": dependencies_of(request).config.version,
         "is_key_needed": dependencies_of(request).config.is_key_needed,
         "path": request.url.path.removeprefix(f"{PAGES}/"),
