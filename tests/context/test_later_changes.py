@@ -158,3 +158,10 @@ def test_an_ending_counts_for_a_long_statement_too() -> None:
     kept = (fact(stated, 3), fact("The trade-in is off.", 8))
 
     assert "[#3; later: #8]" in render_facts(kept, max_tokens=99, count=words)
+
+
+def test_a_long_statement_points_nowhere() -> None:
+    said = "Nobody asked for the trade-in any more, so we talked for an hour about the rain in Bonn and Ida's soup."
+    kept = (fact("The trade-in is an Aurora 3.", 3), fact(said, 8))
+
+    assert "later:" not in render_facts(kept, max_tokens=99, count=words)

@@ -23,7 +23,10 @@ RARE = 3
 """A word in more messages than this does not identify the subject of a statement."""
 
 MOST_COMPARED_WORDS = 15
-"""Most words between spaces of statements whose values are compared: longer ones state several things."""
+"""Most words between spaces of a later statement, and of a fact whose values are compared with its.
+
+Longer ones state several things.
+"""
 
 LEAST_SHARED = 2
 """Least words that what the assistant repeats has in common with a user's statement."""
@@ -51,7 +54,8 @@ def later_changes(facts: Sequence[KeptFact], all_facts: Iterable[KeptFact]) -> d
     def last_change(fact: KeptFact) -> int:
         words = subject_key(fact.subject) | words_of(fact.text)
         later = {other for word in words for other in rare.get(word, ()) if other.position > fact.position}
-        found = (other.position for other in later if _may_change(fact, other, words & rare.keys()))
+        short = (other for other in later if _is_short(other))
+        found = (other.position for other in short if _may_change(fact, other, words & rare.keys()))
         soon = (fact.position + distance for distance in range(1, CORRECTION_REACH + 1))
         corrected = (at for at in soon if any(_may_be_corrected(fact, other) for other in corrections.get(at, ())))
         return max((*found, *corrected), default=0)
@@ -96,9 +100,13 @@ def _may_change(fact: KeptFact, other: KeptFact, rare_words: frozenset[str]) -> 
         return True
     if shared.isdisjoint(_plain_words(fact) & _plain_words(other)) or _are_siblings(fact.text, other.text):
         return False
-    if max(len(one.text.split()) for one in (fact, other)) > MOST_COMPARED_WORDS or adds(other.text):
+    if not _is_short(fact) or adds(other.text):
         return False
     return has_other_value(fact.text, other.text)
+
+
+def _is_short(fact: KeptFact) -> bool:
+    return len(fact.text.split()) <= MOST_COMPARED_WORDS
 
 
 def _is_tracked(fact: KeptFact) -> bool:
