@@ -1,7 +1,7 @@
 """The chat of a session: its messages, what runs or waits, and the box in which the next message is written.
 
-`static/chat.js` sends messages and shows answers while they are written, by the REST interface. When a step is stored,
-it replaces what it has shown by the messages as this module renders them.
+`static/console.js` sends messages and shows answers while they are written, by the REST interface. When a step is
+stored, it replaces what it has shown by the messages as this module renders them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from throughline.console.markdown import html_of, plain_html
 from throughline.console.page import PageReader, PageRoute, show
-from throughline.console.sessions import find_sessions
+from throughline.console.session_page import session_values
 from throughline.context.explain_context import ContextReport
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
@@ -76,16 +76,13 @@ async def get_chat(
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
     values = {
-        "session": session,
+        **await session_values(call, session),
         "history": await read_history(call, found, MessageQuery() if at is None else _around(at)),
         "runs": await _unfinished(call, found),
-        "sessions": await find_sessions(call, include_archived=session.archived),
         "report": await _report(call, found),
-        "agents": sorted(agent.name for agent in call.services.agents.all()),
         "at": at,
-        "chosen": session_id,
     }
-    return show(request, "chat.html", call, {**values, **HELPERS, "q": "", "archived": session.archived})
+    return show(request, "chat.html", call, {**values, **HELPERS})
 
 
 @router.get("/messages")

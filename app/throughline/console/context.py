@@ -10,7 +10,7 @@ from markupsafe import Markup
 from throughline.console.context_bar import BarLabels, BarMark, BarSlice, draw_bar, marks_of, percent_of, slices_of
 from throughline.console.context_words import GAUGES, MARKS, PARTS, WORDS, next_step
 from throughline.console.page import PageReader, PageRoute, Words, language_of, show, words_in
-from throughline.console.sessions import beside_session
+from throughline.console.session_page import session_values
 from throughline.context.find_citations import BRACKET, PLACE
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Preview
@@ -84,7 +84,7 @@ async def get_context(request: Request, session_id: str, call: PageReader) -> Re
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
     compactions = await call.services.database.events.newest_compactions(call.owner_id, found)
-    values = {**WORDS, **await beside_session(call, session), "session_id": session_id, "compactions": compactions}
+    values = {**WORDS, **await session_values(call, session), "session_id": session_id, "compactions": compactions}
     try:
         report = await call.services.report_context(call.owner_id, found)
         preview = await call.services.preview_context(call.owner_id, found, None)

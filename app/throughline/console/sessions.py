@@ -41,15 +41,3 @@ async def find_sessions(call: Call, q: str = "", cursor: str = "", *, include_ar
         return Page((), None)
     query = SessionQuery(LISTED, cursor or None, q=clean_text(q) or None, include_archived=include_archived)
     return await call.services.database.sessions.list(call.principal.user_id, query)
-
-
-async def beside_session(call: Call, session: Session) -> dict[str, object]:
-    """Return what the templates show around every page of a session: its head, and the list of sessions."""
-    return {
-        "session": session,
-        "sessions": await find_sessions(call),
-        "agents": sorted(agent.name for agent in call.services.agents.all()),
-        "chosen": str(session.id),
-        "q": "",
-        "archived": False,
-    }
