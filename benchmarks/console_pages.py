@@ -26,7 +26,8 @@ PAGES = (
     ("chat", "sessions/{id}"),
     ("chat, at the middle", "sessions/{id}?at={middle}"),
     ("earlier messages", "sessions/{id}/messages?before={middle}"),
-    ("what runs, and the gauge", "sessions/{id}/live"),
+    ("nothing new", "sessions/{id}/news?after={last}&gauge={last}"),
+    ("something new", "sessions/{id}/news?after={middle}&gauge=0"),
     ("context", "sessions/{id}/context"),
     ("summaries", "sessions/{id}/summaries"),
     ("search in the chat", "sessions/{id}/search?q=harbour+office+{middle}"),
@@ -73,7 +74,8 @@ async def _make_session(http: httpx.AsyncClient, connection: asyncpg.Connection,
 async def _table(http: httpx.AsyncClient, sessions: Sequence[tuple[str, int]], times: int) -> str:
     lines = [("page, in ms", *(f"{messages:,} messages" for _, messages in sessions), "kB")]
     for name, address in PAGES:
-        measured = [await _measure(http, address.format(id=one, middle=count // 2), times) for one, count in sessions]
+        addresses = [address.format(id=one, middle=count // 2, last=count) for one, count in sessions]
+        measured = [await _measure(http, each, times) for each in addresses]
         lines.append((name, *(f"{median:.0f}" for median, _ in measured), f"{measured[-1][1] / 1000:.0f}"))
     return aligned(lines)
 

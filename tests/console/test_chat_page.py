@@ -1,17 +1,24 @@
 """The page of a session: its messages as HTML that can run nothing, in parts, and what waits for a person."""
 
 import re
+from dataclasses import replace
 from uuid import UUID
 
 import httpx
 import pytest
 
 from console.chats import open_chat
-from fakes.api_stage import ApiStage
+from fakes.api_stage import LOCAL, ApiStage, set_stage
+from throughline.api.front_end import API
 from throughline.console.chat import MOST_CHARACTERS, SHOWN
+from throughline.console.front_end import CONSOLE
 from throughline.console.markdown import html_of
-from throughline.domain.basic_types import UserId
+from throughline.context.explain_context import ContextReport
+from throughline.db.database import Database
+from throughline.domain.basic_types import SessionId, UserId
+from throughline.domain.errors import AgentInvalid
 from throughline.domain.keys import Scope
+from throughline.http.app import create_app
 from throughline.http.call import SharedSessions
 
 SESSION = "01900000-0000-7000-8000-000000000000"
@@ -169,7 +176,7 @@ async def test_another_users_session_is_not_there(keyed: ApiStage) -> None:
     async with keyed.client(key=await keyed.key("anna")) as anna:
         session_id = await open_chat(anna)
     async with keyed.client(key=await keyed.key("ben", Scope.READ, Scope.OPERATE)) as ben:
-        for address in ("", "/messages", "/messages/1", "/live"):
+        for address in ("", "/messages", "/messages/1", "/news"):
             assert (await ben.get(f"/console/sessions/{session_id}{address}")).status_code == 404, address
         assert str(UUID(session_id)) not in (await ben.get("/console/sessions")).text
 
@@ -217,3 +224,32 @@ async def test_who_may_only_read_is_offered_no_changes(keyed: ApiStage) -> None:
         assert change in whole.text
         assert change not in page.text
     assert "hello" in page.text
+
+
+async def test_an_open_page_asks_for_what_it_does_not_show_yet(stage: ApiStage) -> None:
+    async with stage.client() as client:
+        said = [{"role": "user", "content": f"message {at}"} for at in range(1, 4)]
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
+        news = f"/console/sessions/{made.json()['id']}/news"
+        new = await client.get(f"{news}?after=1&gauge=1")
+        nothing = await client.get(f"{news}?after=3&gauge=3")
+        in_the_middle = await client.get(f"{news}?gauge=3")
+
+    assert positions(new) == [2, 3]
+    assert '<p id="gauge" class="gauge" data-at="3" title=' in new.text
+    assert [positions(nothing), positions(in_the_middle)] == [[], []]
+    assert "gauge" not in nothing.text + in_the_middle.text
+
+
+async def test_the_gauge_of_an_agent_that_cannot_be_used_is_hidden_and_not_counted_again(database: Database) -> None:
+    async def refuse(_owner_id: UserId, _session_id: SessionId) -> ContextReport:
+        raise AgentInvalid("No model.")
+
+    played = set_stage(database, LOCAL, dependencies={"report_context": refuse})
+    async with replace(played, app=create_app(played.services, LOCAL, (API, CONSOLE))).client() as client:
+        session_id = await open_chat(client)
+        page = await client.get(f"/console/sessions/{session_id}")
+        news = await client.get(f"/console/sessions/{session_id}/news?after=0&gauge=0")
+
+    assert '<p id="gauge" class="gauge" data-at="0" hidden></p>' in page.text
+    assert "gauge" not in news.text

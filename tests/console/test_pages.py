@@ -47,7 +47,7 @@ async def test_without_the_console_the_root_is_a_page_of_links(stage: ApiStage) 
 async def test_every_page_forbids_what_is_not_its_own(client: httpx.AsyncClient) -> None:
     session_id = await open_chat(client)
 
-    for address in ("sessions", f"sessions/{session_id}", "sign-in", "sessions/none", f"sessions/{session_id}/live"):
+    for address in ("sessions", f"sessions/{session_id}", "sign-in", "sessions/none", f"sessions/{session_id}/news"):
         response = await client.get(f"/console/{address}")
         assert response.headers["content-security-policy"] == POLICY, address
         assert response.headers["cache-control"] == "no-store", address
@@ -124,7 +124,7 @@ async def test_an_error_is_a_page_with_its_remedy(client: httpx.AsyncClient) -> 
     assert "<script>alert" not in no_id.text
 
 
-@pytest.mark.parametrize("address", ["sessions", "sign-in", "sessions/{id}", "sessions/{id}/live"])
+@pytest.mark.parametrize("address", ["sessions", "sign-in", "sessions/{id}", "sessions/{id}/news"])
 async def test_addresses_hold_behind_a_prefix_that_a_proxy_adds(client: httpx.AsyncClient, address: str) -> None:
     page = await client.get(f"/console/{address.format(id=await open_chat(client))}")
     base = re.search(r'<base href="([^"]+)"', page.text)

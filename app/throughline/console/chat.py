@@ -20,7 +20,7 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import LAST_POSITION, ImageBlock, Message, Role, text_of
-from throughline.domain.run import Run
+from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import WaitKind, read_question, readable_arguments
 from throughline.http.call import PAGES, Call, session_id_of
 
@@ -75,9 +75,11 @@ async def get_chat(
     """Return the page of a session, at its end or at a message."""
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
+    history = await read_history(call, found, MessageQuery() if at is None else _around(at))
     values = {
         **await session_values(call, session),
-        "history": await read_history(call, found, MessageQuery() if at is None else _around(at)),
+        "history": history,
+        "last": history.messages[-1].message.position if history.messages else 0,
         "runs": await _unfinished(call, found),
         "report": await _report(call, found),
         "at": at,
@@ -112,12 +114,30 @@ async def get_message(request: Request, session_id: str, position: int, call: Pa
     return _show_history(request, session_id, call, history)
 
 
-@router.get("/live")
-async def get_live(request: Request, session_id: str, call: PageReader) -> Response:
-    """Return what runs or waits in the session, and how full its context is."""
-    found = session_id_of(session_id)
-    runs, report = await _unfinished(call, found), await _report(call, found)
-    return show(request, "live.html", call, {**HELPERS, "session_id": session_id, "runs": runs, "report": report})
+@router.get("/news")
+async def get_news(
+    request: Request,
+    session_id: str,
+    call: PageReader,
+    after: Annotated[int | None, Query(ge=0, le=LAST_POSITION)] = None,
+    gauge: Annotated[int | None, Query(ge=0, le=LAST_POSITION)] = None,
+) -> Response:
+    """Return what an open page does not show yet: messages behind `after` (without it none), and what runs or waits.
+
+    `gauge` is the last message that the page's gauge counts. The gauge is made again only if there are later ones and
+    no model is at work: it takes the plan of a whole prompt, and an open page asks every few seconds.
+    """
+    found, runs = session_id_of(session_id), await _unfinished(call, session_id_of(session_id))
+    history = HistoryPart((), None, None)
+    if after is not None:
+        history = await read_history(call, found, MessageQuery(after, None, SHOWN, "asc"))
+    last = history.messages[-1].message.position if history.messages else after
+    is_at_work = any(run.status is not RunStatus.WAITING for run in runs)
+    is_counted = not is_at_work and last not in {None, gauge}
+    report = await _report(call, found) if is_counted else None
+    values = {"runs": runs, "report": report, "is_counted": is_counted, "last": last, "at": None}
+    shown = replace(history, before=None)  # those before are on the page already
+    return show(request, "news.html", call, {**HELPERS, **values, "history": shown, "session_id": session_id})
 
 
 def _show_history(request: Request, session_id: str, call: Call, history: HistoryPart) -> Response:

@@ -6,15 +6,20 @@ const notices = document.getElementById("notices");
 const at = (address) => new URL(address, document.baseURI);
 const say = (text) => { notices.textContent = text; };
 
-async function call(method, address, body, headers = {}) {
-  const sent = { "X-Client": "web", Accept: "application/json", ...headers };
-  if (body !== undefined) sent["Content-Type"] = "application/json";
-  let response;
+async function reach(address, asked) {
   try {
-    response = await fetch(at(address), { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body) });
+    const response = await fetch(at(address), asked);
+    if (notices.textContent === notices.dataset.unreachable) say("");
+    return response;
   } catch {
     throw new Error(notices.dataset.unreachable);
   }
+}
+
+async function call(method, address, body, headers = {}) {
+  const sent = { "X-Client": "web", Accept: "application/json", ...headers };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  const response = await reach(address, { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body) });
   if (response.status === 401) throw new Error(notices.dataset.signedOut);
   const text = await response.text();
   const found = text ? JSON.parse(text) : {};
@@ -86,17 +91,18 @@ function begin(session) {
   const edited = document.getElementById("edited"), pictures = document.getElementById("pictures");
   const draft = `draft ${session}`, unsent = `send ${session}`;
   const followed = new Map();
-  let editing = 0, images = [], syncing = Promise.resolve();
+  let editing = 0, images = [], syncing = Promise.resolve(), shownLive = "";
 
   const isAtEnd = () => main.scrollHeight - main.scrollTop - main.clientHeight < 120;
   const toEnd = () => { main.scrollTop = main.scrollHeight; };
   const copyOf = (id) => document.getElementById(id).content.firstElementChild.cloneNode(true);
   const last = () => Number([...messages.querySelectorAll("li[data-position]")].at(-1)?.dataset.position ?? 0);
   const hasLater = () => messages.lastElementChild?.matches(".more") ?? false;
+  const gauge = () => document.getElementById("gauge");
 
   // What is stored is shown as the service renders it.
   const part = async (address) => {
-    const response = await fetch(at(address), { headers: { "HX-Request": "true" } });
+    const response = await reach(address, { headers: { "HX-Request": "true" } });
     if (response.headers.has("HX-Redirect")) throw new Error(notices.dataset.signedOut);
     if (!response.ok) throw new Error(String(response.status));
     const template = document.createElement("template");
@@ -104,24 +110,29 @@ function begin(session) {
     return template.content;
   };
   const sync = () => (syncing = syncing.then(async () => {
-    if (hasLater()) return;
-    const found = await part(`sessions/${session}/messages?after=${last()}`);
+    const after = hasLater() ? "" : `after=${last()}&`;
+    const news = await part(`sessions/${session}/news?${after}gauge=${gauge().dataset.at}`);
     const stays = isAtEnd();
-    for (const item of [...found.querySelectorAll("li[data-position]")]) {
+    for (const item of [...news.querySelectorAll("li[data-position]")]) {
       for (const temporary of messages.querySelectorAll(`li[data-of="${item.dataset.id}"]`)) temporary.remove();
       if (document.getElementById(item.id)) continue;
       messages.querySelector("li:not([data-position]):not(.more)")?.before(item) ?? messages.append(item);
       window.htmx.process(item);
     }
+    const counted = news.getElementById("gauge");
+    if (counted) gauge().replaceWith(counted);
+    showLive(news.getElementById("live"));
     localTimes(messages);
     const count = document.getElementById("message-count");
-    if (last()) count.textContent = count.dataset.form.replace("{n}", last());
+    if (after && last()) count.textContent = count.dataset.form.replace("{n}", last());
     if (stays) toEnd();
   }).catch((error) => say(error.message)));
-  const refresh = async () => {
-    const active = document.activeElement;
-    if (live.contains(active) && active.matches("textarea, input")) return;
-    live.replaceChildren(await part(`sessions/${session}/live`));
+  // What runs or waits is shown again only if it has changed, and never while the reader writes in it.
+  const showLive = (found) => {
+    const active = document.activeElement, html = found.innerHTML;
+    if (html === shownLive || (live.contains(active) && active.matches("textarea, input"))) return;
+    live.replaceChildren(...found.childNodes);
+    shownLive = html;
     localTimes(live);
     attach();
   };
@@ -142,7 +153,7 @@ function begin(session) {
       for (const writer of written.values()) writer.finish();
       await sync();
       for (const writer of written.values()) writer.item.remove();
-      await refresh().catch(() => {});
+      attach();
     };
     const writer = (id) => {
       if (!written.has(id)) written.set(id, makeWriter(id));
@@ -264,7 +275,7 @@ function begin(session) {
     },
     "leave-edit": async () => { editing = 0; edited.hidden = true; box.value = localStorage.getItem(draft) ?? ""; grow(); },
     stop: async () => { for (const run of followed.keys()) await call("POST", `../v1/runs/${run}/cancel`); },
-    cancel: async (_, button) => { await call("POST", `../v1/runs/${button.dataset.of}/cancel`); await refresh(); },
+    cancel: async (_, button) => { await call("POST", `../v1/runs/${button.dataset.of}/cancel`); await sync(); },
   };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-act]");
@@ -286,7 +297,7 @@ function begin(session) {
       else { given.decision = "edit"; given.arguments = JSON.parse(fields.arguments); }
       await call("POST", `../v1/runs/${form.dataset.resume}/resume`, { calls: [given] });
       document.activeElement?.blur();
-      await refresh();
+      await sync();
     })();
   });
 
@@ -340,12 +351,14 @@ function begin(session) {
     });
   }
 
+  // What the reader looks at keeps its place while earlier messages are put before it.
+  let fromEnd = null;
   document.body.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.elt.matches("#messages > .more:first-child")) event.detail.elt.before(document.createComment("")), main.dataset.height = main.scrollHeight;
+    fromEnd = event.detail.elt.matches("#messages > .more:first-child") ? main.scrollHeight - main.scrollTop : null;
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    if (main.dataset.height && main.scrollTop < 200) main.scrollTop += main.scrollHeight - Number(main.dataset.height);
-    delete main.dataset.height;
+    if (fromEnd !== null) main.scrollTop = main.scrollHeight - fromEnd;
+    fromEnd = null;
   });
 
   const sought = messages.querySelector(".sought");
@@ -356,7 +369,6 @@ function begin(session) {
   const held = sessionStorage.getItem(unsent);
   if (held) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(held)); }
   setInterval(() => {
-    if (document.hidden || followed.size) return;
-    Promise.all([sync(), refresh()]).catch(() => {});
+    if (!document.hidden && !followed.size) sync();
   }, LOOK_EVERY);
 }
