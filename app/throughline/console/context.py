@@ -11,7 +11,7 @@ from throughline.console.context_bar import BarLabels, BarMark, BarSlice, draw_b
 from throughline.console.context_words import GAUGES, MARKS, PARTS, WORDS, next_step
 from throughline.console.page import PageReader, PageRoute, Words, language_of, show, words_in
 from throughline.console.session_page import session_values
-from throughline.context.find_citations import BRACKET, PLACE
+from throughline.context.find_citations import places_in
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Preview
 from throughline.context.prompt_parts import PromptPart, PromptPartKind
@@ -213,10 +213,10 @@ def _lines_on(preview: Preview, position: int) -> Sequence[str]:
 
 def _span_on(line: str, position: int) -> int | None:
     """Return the length of the shortest range of positions in a line that has the position, None without one."""
-    places = (
-        (int(place["first"]), int(place["last"] or place["first"]))
-        for bracket in BRACKET.finditer(line)
-        for place in PLACE.finditer(line, bracket.start(), bracket.end())
-        if place["session"] is None
+    places = [place for place in places_in(line) if place.session_id is None]
+    lengths = (
+        place.to_position - place.from_position
+        for place in places
+        if place.from_position <= position <= place.to_position
     )
-    return min((last - first for first, last in places if first <= position <= last), default=None)
+    return min(lengths, default=None)

@@ -14,7 +14,8 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
-from throughline.context.find_citations import BRACKET, PLACE
+from throughline.context.find_citations import places_in
+from throughline.domain.recall import Citation
 from throughline.execution.compute_threads import run_off_loop_if_large
 
 MOST_CHARACTERS = 20_000
@@ -97,11 +98,10 @@ def _with_links(token: Token, session_id: str) -> Iterator[Token]:
         yield token
         return
     at = 0
-    for bracket in BRACKET.finditer(token.content):
-        for place in PLACE.finditer(token.content, bracket.start(), bracket.end()):
-            yield _text(token.content[at : place.start()])
-            yield from _citation(place[0], place["session"] or session_id, place["first"])
-            at = place.end()
+    for place in places_in(token.content):
+        yield _text(token.content[at : place.start])
+        yield from _citation(token.content[place.start : place.end], place, session_id)
+        at = place.end
     yield _text(token.content[at:])
 
 
@@ -109,11 +109,11 @@ def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-def _citation(content: str, session_id: str, position: str) -> Iterator[Token]:
-    if not int(position):
+def _citation(content: str, place: Citation, session_id: str) -> Iterator[Token]:
+    if not place.from_position:
         yield _text(content)
         return
-    address = f"sessions/{escape(session_id)}?at={int(position)}"
+    address = f"sessions/{escape(place.session_id or session_id)}?at={place.from_position}"
     yield Token("link_open", "a", 1, attrs={"href": address, "class": "citation"}, meta={"is_citation": True})
     yield _text(content)
     yield Token("link_close", "a", -1)

@@ -243,6 +243,12 @@ def _without_code(paragraph: str) -> str:
     return "".join((*pieces, paragraph[at:]))
 
 
+def places_in(text: str) -> Iterator[Citation]:
+    """Yield the citations of a text that has no code, without their quotations."""
+    for bracket in _brackets(text):
+        yield from bracket.places
+
+
 def _brackets(masked: str) -> Iterator[_Bracket]:
     for found in BRACKET.finditer(masked):
         places = tuple(_places(masked, found.start() + 1, found.end() - 1))
