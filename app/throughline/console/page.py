@@ -18,7 +18,8 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from throughline.console.text_filters import FILTERS
 from throughline.domain.errors import NotAuthenticated, NotFound, ThroughlineError
 from throughline.domain.keys import Scope
-from throughline.http.call import PAGES, Call, as_reader, dependencies_of
+from throughline.http.auth import route_of
+from throughline.http.call import PAGES, Call, admit, dependencies_of
 from throughline.http.problem_documents import error_problem, invalid_request
 from throughline.http.route_errors import PROBLEM_KINDS
 
@@ -136,7 +137,9 @@ def _to_sign_in(request: Request) -> Response:
 
 
 async def _page_reader(request: Request) -> Call:
-    return await as_reader(request)
+    """Return a request for a page as a `Call`: who may read the path behind `/v1` may read the page of that path."""
+    method, path = route_of(request)
+    return await admit(request, Scope.READ, (method, f"/v1{path.removeprefix(PAGES)}"))
 
 
 PageReader: TypeAlias = Annotated[Call, Depends(_page_reader)]

@@ -67,12 +67,11 @@ OF_ALL_SESSIONS = frozenset({
 """Routes that only a token for all sessions of its user may use: they list sessions or make a new one."""
 
 PAGES = "/console"
-"""Beginning of the paths of pages for browsers. They go on as those of the interface do behind `/v1`."""
+"""Beginning of the paths of pages for browsers."""
 
 
 def check_route(limits: TokenLimits, route: tuple[str, str]) -> None:
     """Raise NotAllowed unless a token with these limits may use the route: a method, and a path with parameters."""
-    route = (route[0], f"/v1{route[1].removeprefix(PAGES)}") if route[1].startswith(PAGES) else route
     if route in OF_ALL_SESSIONS:
         _check_reaches_all(limits)
         return
@@ -164,22 +163,22 @@ def dependencies_of(request: HTTPConnection) -> ApiDependencies:
 
 async def as_reader(request: Request) -> Call:
     """Return a request that only reads as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `read`."""
-    return await _admit(request, Scope.READ)
+    return await admit(request, Scope.READ)
 
 
 async def as_writer(request: Request) -> Call:
     """Return a request that changes data as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `write`."""
-    return await _admit(request, Scope.WRITE)
+    return await admit(request, Scope.WRITE)
 
 
 async def admit_websocket(websocket: WebSocket) -> Call:
     """Return the request that opens a WebSocket as a `Call`. Raises as `as_writer` does."""
-    return await _admit(websocket, Scope.WRITE)
+    return await admit(websocket, Scope.WRITE)
 
 
 async def as_key_holder(request: Request) -> Call:
     """Return a request with an API key of any scope as a `Call`. Raises NotAuthenticated, NotAllowed without a key."""
-    call = await _admit(request, None)
+    call = await admit(request, None)
     if call.principal.key_id is None:
         raise NotAllowed(f"This request needs an API key, and none was sent. {CREATE_KEY_HINT}")
     return call
@@ -187,7 +186,7 @@ async def as_key_holder(request: Request) -> Call:
 
 async def as_operator(request: Request) -> Call:
     """Return a request of an operator as a `Call`. Raises NotAuthenticated, NotAllowed without the scope `operate`."""
-    return await _admit(request, Scope.OPERATE)
+    return await admit(request, Scope.OPERATE)
 
 
 async def as_canceller(request: Request) -> Call:
@@ -195,7 +194,7 @@ async def as_canceller(request: Request) -> Call:
 
     Raises NotAuthenticated, NotAllowed.
     """
-    call = await _admit(request, None)
+    call = await admit(request, None)
     if Scope.WRITE not in call.principal.scopes and not call.reaches_all_runs:
         raise NotAllowed("This request needs a key with the scope `write`, or with `operate` and no `On-Behalf-Of`.")
     return call
@@ -210,12 +209,17 @@ PathId: TypeAlias = Annotated[str, Path(json_schema_extra={"format": "uuid"})]
 """The id of an object in a path, for the functions below. Any text is accepted: what is no id is not found."""
 
 
-async def _admit(request: HTTPConnection, scope: Scope | None) -> Call:
+async def admit(request: HTTPConnection, scope: Scope | None, route: tuple[str, str] | None = None) -> Call:
+    """Return a request as a `Call` if its caller has the scope, any for None, and may use the route.
+
+    `route` is the route whose rights count for the request, without it the request's own. Raises NotAuthenticated,
+    NotAllowed, and NotFound for a session or run that an access token is not for.
+    """
     dependencies = dependencies_of(request)
     credentials = read_credentials(request)
     principal = await dependencies.authenticator.admit(request.headers, credentials, scope)
     if principal.limits is not None:
-        check_route(principal.limits, route_of(request))
+        check_route(principal.limits, route or route_of(request))
     shared_by = await _sharing_owner(request, dependencies.shared, principal)
     if principal.limits is not None:
         await _check_session(request, dependencies.services, principal.limits, shared_by or principal.user_id)
