@@ -19,6 +19,7 @@ from throughline.domain.message import Message, Role
 from throughline.domain.summary import FactKind, KeptFact
 from throughline.http.app import create_app
 from throughline.openai.front_end import OPENAI_API
+from throughline.turn.summary.reread import SummaryCost
 
 HOSTILE = "<script>alert(1)</script></ins></del>\u202eevil"
 RULE = KeptFact(FactKind.INSTRUCTION, "Answer in short sentences.", 1)
@@ -160,6 +161,33 @@ async def test_the_cost_of_a_summary_is_told_before_it_is_written(database: Data
     assert "/summaries/cost" in page
     assert "It reads #7–#40. Calls of the summary model: about 2" in cost
     assert "seconds: about 3" in cost
+
+
+async def test_why_no_summary_can_be_written_now_is_told_before_it_is_asked_for(
+    keyed: ApiStage, database: Database
+) -> None:
+    conversation, messages, session = await summarised(database)
+
+    async def cost_with(count: int) -> str:
+        async def estimate(*_: object) -> SummaryCost:
+            return SummaryCost(1, 0, count, 0, 0, 0, None)
+
+        services = replace(keyed.services, estimate_summary=estimate)
+        keyed.app = create_app(services, KEYED, (API, CONSOLE))
+        async with keyed.client(key=await keyed.key("anna")) as client:
+            return (await client.get(f"{session}/summaries/cost")).text
+
+    short, possible = await cost_with(0), await cost_with(4)
+    await conversation.adopt(messages[2], "First text")
+    nothing_new = await cost_with(0)
+    await database.summaries.take_lease(conversation.session.id, 10)
+    writing = await cost_with(4)
+
+    assert "the chat is short" in short
+    assert "#1 to #3 are summarized already" in nothing_new
+    assert "is being written" in writing
+    assert all('class="refused"' in told for told in (short, nothing_new, writing))
+    assert "refused" not in possible
 
 
 async def test_a_refused_estimate_is_told_in_words(database: Database) -> None:

@@ -284,6 +284,10 @@ class FakeSummaries:
         session = await self.database.sessions.get(owner_id, session_id)
         return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
 
+    async def check(self, owner_id: UserId, session_id: SessionId) -> None:
+        await self.database.sessions.get(owner_id, session_id)
+        await self.database.summaries.check_lease_free(session_id)
+
     async def estimate(self, owner_id: UserId, session_id: SessionId, request: SummaryRequest) -> SummaryCost:
         await self.database.sessions.get(owner_id, session_id)
         return SummaryCost(request.first or 1, 40, 40, 2, 9_000, 500, 3.0)
@@ -328,6 +332,7 @@ def set_stage(
         check_input=SentInput(database, agents).check,
         check_input_for=SentInput(database, agents).check_for,
         summarize_now=summaries.summarize,
+        check_summary=summaries.check,
         estimate_summary=summaries.estimate,
         preview_context=pins.preview,
         pin_message=pins.pin,

@@ -79,8 +79,11 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
 
     with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
         await other.summaries.take_lease(stage.session.id, 10)
+    with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
+        await other.summaries.check_lease_free(stage.session.id)
     gate.set()
     await first
+    await other.summaries.check_lease_free(stage.session.id)
     taken = await other.summaries.take_lease(stage.session.id, 10)
     await other.close()
 

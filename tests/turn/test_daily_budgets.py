@@ -199,6 +199,8 @@ async def test_a_summary_on_demand_is_refused_too(database: Database) -> None:
     requests = ContextRequests(stage.dependencies, database.sessions, database.pins, lambda _: nullcontext())
     with pytest.raises(DailyBudgetSpent):
         await requests.summarize(stage.owner_id, stage.session.id, SummaryRequest())
+    with pytest.raises(DailyBudgetSpent):
+        await requests.check_summary(stage.owner_id, stage.session.id)
 
 
 class UnpricedModel(ScriptedModel):

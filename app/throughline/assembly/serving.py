@@ -139,6 +139,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, front_ends: Sequence[Fr
         check_input=context.check_input,
         check_input_for=context.check_input_for,
         summarize_now=context.summarize,
+        check_summary=context.check_summary,
         estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, front_ends, has_worker=has_worker),

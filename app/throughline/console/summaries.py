@@ -14,7 +14,7 @@ from throughline.console.session_page import session_values
 from throughline.console.word_changes import compare_words
 from throughline.context.summaries.later_changes import later_changes
 from throughline.domain.basic_types import SessionId, SummaryId
-from throughline.domain.errors import ThroughlineError
+from throughline.domain.errors import SummaryInProgress, ThroughlineError
 from throughline.domain.keys import Scope
 from throughline.domain.message import LAST_POSITION, clean_text
 from throughline.domain.session import Session
@@ -82,16 +82,20 @@ async def get_cost(
     instructions: Annotated[str, Query(max_length=50_000)] = "",
     from_position: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
-    """Return the line that says what a summary written now would read and cost, or why there would be none."""
+    """Return the line that says what a summary written now would read and cost, or why none can be written."""
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
     position = int(from_position) if _is_number(from_position) else None
+    values: dict[str, object] = {"session": session, "cost": None, "reason": "", "is_writing": False}
     try:
         asked = SummaryRequest(clean_text(instructions).strip(), position or None)
-        values = {"cost": await call.services.estimate_summary(call.owner_id, found, asked), "reason": ""}
+        await call.services.check_summary(call.owner_id, found)
+        values["cost"] = await call.services.estimate_summary(call.owner_id, found, asked)
+    except SummaryInProgress:
+        values["is_writing"] = True
     except ThroughlineError as error:
-        values = {"cost": None, "reason": error.detail}
-    return show(request, "summary_cost.html", call, {**values, "session": session})
+        values["reason"] = error.detail
+    return show(request, "summary_cost.html", call, values)
 
 
 @router.get("/{summary_id}")

@@ -122,6 +122,7 @@ class Services:
     - `pin_message` and `unpin_message` return the message's whole group (a tool call and its results) after the change.
     - `check_input` raises InvalidInput for overrides and tools of a request that the session's agent does not allow;
       `check_input_for` does so for the agent of that name.
+    - `check_summary` raises the error with which a summary on demand would be refused now.
     - `count_messages` returns messages with their token counts, as the named agent counts them.
     - `agent_window` returns the window of an agent's next turn.
     - `read_status` returns the state of the whole service, with the circuit breakers of this process.
@@ -141,6 +142,7 @@ class Services:
     check_input: Callable[[UserId, SessionId, RunInput], Awaitable[None]]
     check_input_for: Callable[[str, RunInput], Awaitable[None]]
     summarize_now: Callable[[UserId, SessionId, SummaryRequest], Awaitable[CompactionResult]]
+    check_summary: Callable[[UserId, SessionId], Awaitable[None]]
     estimate_summary: Callable[[UserId, SessionId, SummaryRequest], Awaitable[SummaryCost]]
     render_metrics: Callable[[], tuple[bytes, str]]
     check_ready: Callable[[], Awaitable[Readiness]]

@@ -125,6 +125,9 @@ class SummaryStore(Protocol):
     async def ask_for_next(self, session_id: SessionId) -> None:
         """Queue the job that prepares the session's next summary if one is due when the job runs."""
 
+    async def check_lease_free(self, session_id: SessionId) -> None:
+        """Raise SummaryInProgress if a summary on demand of the session is being written."""
+
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Take the session's lease for a summary on demand, for `seconds`. Raises SummaryInProgress, NotFound."""
 

@@ -93,6 +93,15 @@ class ContextRequests:
         """Return how much `summarize` would read and cost with this request."""
         return await estimate_summary(self.dependencies, await self.sessions.get(owner_id, session_id), request)
 
+    async def check_summary(self, owner_id: UserId, session_id: SessionId) -> None:
+        """Raise what would refuse a summary on demand now: DailyBudgetSpent, DailyBudgetReserved, SummaryInProgress.
+
+        Whether a slot is free is not checked: each soon is.
+        """
+        session = await self.sessions.get(owner_id, session_id)
+        await check_daily_budget(self.dependencies, self.dependencies.agents.get(session.agent), owner_id)
+        await self.dependencies.summaries.check_lease_free(session_id)
+
     async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
         """Pin the message together with its group (a tool call and its results); return the group."""
         return await pin_message(

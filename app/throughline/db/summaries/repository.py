@@ -71,6 +71,13 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
     Raises SummaryInProgress if another request holds it, and NotFound.
     """
     await lock_session(tx, session_id)
+    await check_lease_free(tx, session_id, lease_id)
+    await tx.fetch(_TAKE, session_id=session_id, lease_id=lease_id, seconds=seconds)
+    return SummaryLease(id=lease_id, session_id=session_id)
+
+
+async def check_lease_free(tx: Statements, session_id: SessionId, lease_id: UUID) -> None:
+    """Raise SummaryInProgress if the session's lease is held, and not as `lease_id`."""
     holders = await tx.fetch(_HOLDER, session_id=session_id, lease_id=lease_id)
     if holders:
         request_id, since = holders[0]["summarizing_id"], holders[0]["summarizing_since"]
@@ -79,10 +86,9 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
             f"{since.isoformat()}. Wait for it: GET /v1/sessions/{session_id}/summaries will show it.",
             summary_request_id=str(request_id),
         )
-    await tx.fetch(_TAKE, session_id=session_id, lease_id=lease_id, seconds=seconds)
-    return SummaryLease(id=lease_id, session_id=session_id)
 
 
+NO_LEASE = UUID(int=0)
 HELD = LeaseRenewal(is_cancel_requested=False)
 _ASK_FOR_NEXT = sql(
     "with due as (select id as session_id, owner_id from sessions where id = :session_id) {enqueue}",
@@ -239,6 +245,9 @@ class SummaryRepository(Repository):
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
+
+    async def check_lease_free(self, session_id: SessionId) -> None:
+        await check_lease_free(self._transactions, session_id, NO_LEASE)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         lease_id = new_id()
