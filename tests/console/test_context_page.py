@@ -18,6 +18,7 @@ from throughline.console.page import GERMAN, PACKAGE
 from throughline.context.explain_context import FiringGauge, NextAction
 from throughline.context.fit_prompt import REASONS, MessageVariant
 from throughline.context.preview import Preview, plan_next_call, preview_call
+from throughline.context.prompt_parts import PromptPartKind
 from throughline.context.quoted_history import Quotation
 from throughline.context.summaries.kept_facts_text import FACTS_HEADING
 from throughline.context.view.view_state import ViewState
@@ -77,7 +78,7 @@ async def test_the_page_shows_the_parts_of_the_next_prompt_and_their_text(
     text = shown.text
     legend = rows_of(text[text.index("<table>") : text.index("</table>")])
     sizes = {row[0].rpartition("</svg>")[2].strip(): int(re.sub(r"\D", "", row[1])) for row in legend[1:]}
-    beside = ("Free", "Reserve for the answer")
+    beside = ("Free", "Kept free for the answer")
 
     assert shown.status_code == 200
     parts = {name: tokens for name, tokens in sizes.items() if ":" not in name and name not in beside}
@@ -86,7 +87,7 @@ async def test_the_page_shows_the_parts_of_the_next_prompt_and_their_text(
     assert 'aria-current="page">Context</a>' in text
     assert "The port is 5433. [#2]" in text
     assert "[Output of" in text
-    assert "an old tool output, shown as a stub" in text
+    assert "an old tool output, replaced by a short note" in text
     assert "&lt;script&gt;alert(1)" in text
     assert "<script>alert" not in text
     assert "<b>ports" not in text
@@ -116,7 +117,7 @@ async def test_another_users_context_is_not_found(database: Database) -> None:
     async with stage.client(key=await stage.key("ada")) as client:
         path = page_of(await open_session(client))
     async with stage.client(key=await stage.key("ben")) as client:
-        found = [await client.get(f"{path}{below}") for below in ("", "/preview?content=hi", "/find?q=1")]
+        found = [await client.get(f"{path}{below}") for below in ("", "/preview?content=hi", "?find=1")]
     async with stage.client() as client:
         unknown = await client.get(path)
 
@@ -131,7 +132,7 @@ async def test_an_access_token_serves_the_context_of_its_session_alone(database:
         own, other = await open_session(client), await open_session(client)
         token = (await client.post("/v1/tokens", json={"session_ids": [own.rpartition("/")[2]]})).json()["token"]
     async with stage.client(key=token) as client:
-        shown = [await client.get(f"{page_of(own)}{below}") for below in ("", "/preview", "/find?q=1")]
+        shown = [await client.get(f"{page_of(own)}{below}") for below in ("", "/preview", "?find=1")]
         refused = await client.get(page_of(other))
 
     assert [answer.status_code for answer in shown] == [200] * 3
@@ -149,7 +150,7 @@ async def test_a_message_that_is_tried_shows_what_it_would_change(stage: ApiStag
     assert stage.pins.previewed == ["What is the port?", None]
     assert "A summary is written first." in shown.text
     assert "The prompt is above the threshold." in shown.text
-    assert "old tool outputs became stubs" in shown.text
+    assert "old tool outputs were replaced by short notes" in shown.text
     assert "A summary would cover #1 to #2." in shown.text
     assert rows_of(shown.text)[-1] == ["#1 User", "in the summary", "the summary stands for it", "0"]
     assert "<html" not in shown.text
@@ -161,12 +162,16 @@ async def test_a_message_that_left_the_prompt_says_where_it_is(stage: ApiStage, 
     path = await open_session(client)
     stored = await (await conversation_at(stage, path)).say("hello", "The port is 5433.", "who", "ok", "later")
     stage.pins.plan = make_plan([Said(Role.USER, "later")])
-    find = f"{page_of(path)}/find"
 
-    by_words = (await client.get(find, params={"q": "port"})).text
-    by_number = (await client.get(find, params={"q": "#3"})).text
-    behind = (await client.get(find, params={"q": "5"})).text
-    none = [(await client.get(find, params={"q": q})).text for q in ("", "0", "99999999999", "nowhere")]
+    async def found_by(words: str) -> str:
+        """Return what the page says between the box for the words and the next heading."""
+        text = (await client.get(page_of(path), params={"find": words})).text
+        return text.partition('<div id="found"')[2].partition("<h2>")[0]
+
+    by_words, by_number, behind = await found_by("port"), await found_by("#3"), await found_by("5")
+    none = [await found_by(words) for words in ("0", "99999999999", "nowhere")]
+    refused = await found_by("before:never")
+    unasked = await found_by(" ")
 
     assert "in the summary" in by_words
     assert ">The port is 5433. [#2]<" in by_words
@@ -176,6 +181,36 @@ async def test_a_message_that_left_the_prompt_says_where_it_is(stage: ApiStage, 
     assert "5433" not in by_number
     assert "in the prompt" in behind
     assert all("No message was found." in text for text in none)
+    assert 'role="alert"' in refused
+    assert "No message" not in refused + unasked
+
+
+async def test_the_address_names_what_was_looked_for(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    path = await open_session(client)
+    await (await conversation_at(stage, path)).say("The port is 5433.", "ok")
+
+    text = (await client.get(page_of(path), params={"find": 'a "port"'})).text
+    session = path.removeprefix("/v1/")
+
+    assert f'action="{session}/context#found" method="get"' in text
+    assert 'value="a &#34;port&#34;"' in text
+    assert f'href="{session}/context?find=a+%22port%22#main"' in text
+
+
+async def test_a_summary_has_the_number_of_its_version_and_what_it_takes_in_the_prompt(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    path = await open_session(client)
+    conversation = await conversation_at(stage, path)
+    stored = await conversation.say("One", "Two", "Three", "Four")
+    await conversation.adopt(stored[3], "They spoke of ports.")
+    stage.pins.plan = plan = make_plan([Said(Role.USER, "later")])
+
+    text = re.sub(r"<[^>]+>", "", (await client.get(page_of(path))).text)
+    version = (await client.get(f"{path}/summaries/1")).json()
+    in_prompt = sum(part.tokens for part in plan.parts if part.kind in {PromptPartKind.SUMMARY, PromptPartKind.FACTS})
+
+    assert f"Version 1 · {version['token_count']} tokens ({in_prompt} in the prompt" in text
 
 
 async def test_a_message_that_no_line_of_the_summary_names_says_so(stage: ApiStage, client: httpx.AsyncClient) -> None:
@@ -184,7 +219,7 @@ async def test_a_message_that_no_line_of_the_summary_names_says_so(stage: ApiSta
     given = conversation_input([Said(Role.USER, "Hi")], summary="They met.", cursor=2)
     stage.pins.plan = preview_call(plan_next_call(given))
 
-    found = (await client.get(f"{page_of(path)}/find", params={"q": "1"})).text
+    found = (await client.get(page_of(path), params={"find": "1"})).text
 
     assert "No line of the summary names it" in found
 
@@ -198,7 +233,7 @@ async def test_the_gauge_that_fires_next_is_named(stage: ApiStage, client: httpx
     text = (await client.get(path)).text
 
     assert NEXT_STEPS[NextAction.PREPARE] in text
-    assert ["Messages since the summary fires next", "29", "30", ""] in rows_of(text)
+    assert ["Messages since the summary reached next", "29", "30", ""] in rows_of(text)
 
 
 async def test_the_compactions_of_a_session_are_listed_with_their_sizes(
@@ -214,7 +249,8 @@ async def test_the_compactions_of_a_session_are_listed_with_their_sizes(
     text = (await client.get(page_of(path))).text
     row = rows_of(text)[-1]
 
-    assert row[1:5] == ["summary in use: old tool outputs became stubs", "6\u202f900", "2\u202f100", "#40"]
+    assert row[1] == "a summary came into use: old tool outputs were replaced by short notes"
+    assert row[2:5] == ["6\u202f900", "2\u202f100", "#40"]
     assert row[5] == "The prompt is above the threshold. &lt;i&gt;"
 
 
@@ -227,7 +263,7 @@ async def test_a_prompt_that_cannot_be_made_is_told_in_the_page(stage: ApiStage,
     services = replace(stage.services, preview_context=refuse)
     stage.app = create_app(services, LOCAL, (API, CONSOLE))
     async with stage.client() as broken:
-        answers = [await broken.get(f"{path}{below}") for below in ("", "/preview", "/find?q=1")]
+        answers = [await broken.get(f"{path}{below}") for below in ("", "/preview", "?find=1")]
 
     assert [answer.status_code for answer in answers] == [200] * 3
     assert all("too small a window" in answer.text for answer in answers)
@@ -239,7 +275,7 @@ async def test_the_page_is_in_german_for_those_who_prefer_it(stage: ApiStage, cl
 
     text = (await client.get(path, headers={"Accept-Language": "de"})).text
 
-    assert "Behaltene Fakten und Anweisungen" in text
+    assert "Sätze, die die Zusammenfassung im Wortlaut behält" in text
     assert GERMAN[REASONS[MessageVariant.PRUNED]] in text
 
 
@@ -253,6 +289,6 @@ def test_every_text_of_the_page_has_a_german_line() -> None:
     assert {*texts, *words, *GAUGES, *NEXT_STEPS.values(), *REASONS.values(), *pinned} <= GERMAN.keys()
 
 
-@pytest.mark.parametrize("below", ["", "/preview", "/find?q=1"])
+@pytest.mark.parametrize("below", ["", "/preview", "?find=1"])
 async def test_what_is_no_id_of_a_session_is_not_found(client: httpx.AsyncClient, below: str) -> None:
     assert (await client.get(f"/console/sessions/nonsense/context{below}")).status_code == 404

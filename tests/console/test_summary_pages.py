@@ -10,7 +10,9 @@ from fakes.conversations import Conversation, adoption_of, open_conversation
 from throughline.api.front_end import API
 from throughline.console.front_end import CONSOLE
 from throughline.console.page import GERMAN
+from throughline.console.summaries import KINDS
 from throughline.console.word_changes import MOST_CHARACTERS, MOST_WORDS, WordChanges, compare_words
+from throughline.context.summaries.kept_facts_text import FACTS_HEADING, fact_line
 from throughline.db.database import Database
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import InvalidInput
@@ -54,7 +56,7 @@ async def test_the_versions_are_listed_with_their_states_ranges_and_costs(
     assert first.startswith("superseded")
     assert "?at=1" in first
     assert "offline" in first
-    assert "Calls for it: 1; tokens read: 100, written: 5" in first
+    assert "Model calls for it: 1; tokens read: 100, written: 5" in first
     assert 'rect class="covered" width="500"' in second
     assert page.count("/restore") == 2  # of the first version, and of no summary
 
@@ -68,7 +70,7 @@ async def test_a_restored_version_says_what_it_is_and_cost_nothing(database: Dat
 
     assert "Version 3" in third
     assert "Restored: the same as version 1." in third
-    assert "Calls for it" not in third
+    assert "Model calls for it" not in third
 
 
 async def test_long_lists_go_on_with_older_versions(database: Database, anna: httpx.AsyncClient) -> None:
@@ -107,6 +109,43 @@ async def test_a_version_shows_its_text_with_links_its_facts_and_segments(
     assert f'<th scope="row"><a href="{address}?at=1">#1</a>–<a href="{address}?at=3">#3</a>' in page
 
 
+async def test_a_version_shows_all_it_keeps_by_kind_and_what_its_text_has_no_room_for(
+    database: Database, anna: httpx.AsyncClient
+) -> None:
+    conversation, messages, session = await summarised(database)
+    decision = KeptFact(FactKind.DECISION, "We use PostgreSQL 16.", 2)
+    change = SessionChange(summary_instructions="Keep all ports.")
+    await database.sessions.update(conversation.owner_id, conversation.session.id, change)
+    adoption = adoption_of(0, messages[2], await conversation.segment(messages[2]), kept_facts=(RULE, NEW, decision))
+    text = f"All is well.\n\n{FACTS_HEADING}\nDecisions:\n{fact_line(decision, 3)}"
+    await database.summaries.adopt_summary(replace(adoption, text=text))
+
+    page = (await anna.get(f"{session}/summaries/1")).text
+    instructions, decisions, values = page.split("<h4>")[1:]
+
+    assert "Keep all ports." in page
+    assert instructions.startswith("Instructions")
+    assert "not in the text" in instructions
+    assert decisions.startswith("Decisions")
+    assert "not in the text" not in decisions
+    assert "The gateway port is 9443." in values
+
+
+async def test_missing_numbers_of_versions_are_explained(database: Database, anna: httpx.AsyncClient) -> None:
+    conversation, messages, session = await summarised(database, "First text", "Second text")
+    whole = (await anna.get(f"{session}/summaries")).text
+    await anna.post(f"{session.replace('console', 'v1')}/summaries/0/restore")
+    unused = (await anna.get(f"{session}/summaries")).text
+    await conversation.adopt(messages[3], "Fourth text")
+    missing = (await anna.get(f"{session}/summaries")).text
+    older = (await anna.get(f"{session}/summaries", params={"newest": 2})).text
+
+    assert "numbers are missing" not in whole + older
+    assert "numbers are missing" in unused
+    assert "Version 4" in missing
+    assert "numbers are missing" in missing
+
+
 async def test_two_versions_are_compared_word_by_word(database: Database, anna: httpx.AsyncClient) -> None:
     conversation, messages, session = await summarised(database, "The port is 8443 now.", "The port is 9443 now.")
     prepared = await conversation.prepare(messages[3], "The port is 9443 now.")
@@ -142,7 +181,7 @@ async def test_hostile_texts_are_escaped(database: Database, anna: httpx.AsyncCl
         assert "<script>alert" not in page
         assert "</del>\u202e" not in page
         assert "</ins></del>" not in page
-    assert "rejected" in pages[0]
+    assert "failed" in pages[0]
     assert len(pages[0]) < 100_000
     assert "<bdi>&lt;script&gt;" in pages[0]
     assert "<bdi>&lt;script&gt;" in pages[2].replace(' class="plain"', "")
@@ -233,7 +272,8 @@ async def test_who_may_only_read_is_offered_no_changes(keyed: ApiStage, database
 
 
 def test_kinds_and_speakers_of_facts_have_german_names() -> None:
-    assert {*FactKind, *Role} <= GERMAN.keys()
+    assert {*FactKind} == KINDS.keys()
+    assert {*KINDS.values(), *Role} <= GERMAN.keys()
 
 
 def left_of(changes: WordChanges) -> str:

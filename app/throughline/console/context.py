@@ -1,6 +1,6 @@
 """The context of a session: what its next prompt is made of, what a message would change, where a message is now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from throughline.console.context_bar import BarLabels, BarMark, BarSlice, draw_bar, marks_of, percent_of, slices_of
 from throughline.console.context_words import GAUGES, MARKS, PARTS, WORDS, next_step
-from throughline.console.page import PageReader, PageRoute, Words, language_of, show, words_in
+from throughline.console.page import PageReader, PageRoute, Words, address_of, language_of, show, words_in
 from throughline.console.session_page import session_values
+from throughline.context.explain_context import ContextReport
 from throughline.context.find_citations import places_in
 from throughline.context.fit_prompt import MessageVariant, ShownMessage
 from throughline.context.preview import Preview
@@ -22,6 +23,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput, NotFound, PromptCannotFit
 from throughline.domain.message import LAST_POSITION, Message, clean_text, searched_text
 from throughline.domain.recall import HistoryQuery
+from throughline.domain.summary import SummaryState
 from throughline.http.call import PAGES, Call, session_id_of
 from throughline.wire.gauges import context_gauges
 
@@ -33,6 +35,7 @@ MOST_ASKED = 4_000
 """Most characters of a message that is tried: it stands in an address."""
 
 MOST_START = 240
+SUMMARY_PARTS = frozenset({PromptPartKind.SUMMARY, PromptPartKind.FACTS})
 UNUSABLE = (InvalidInput, NotFound, PromptCannotFit)
 """Errors that are told within the page: the agent is gone, or its prompt cannot fit."""
 
@@ -79,8 +82,10 @@ class FoundMessage:
 
 
 @router.get("")
-async def get_context(request: Request, session_id: str, call: PageReader) -> Response:
-    """Return the page on the context of a session."""
+async def get_context(
+    request: Request, session_id: str, call: PageReader, find: Annotated[str, Query(max_length=200)] = ""
+) -> Response:
+    """Return the page on the context of a session; with `find`, also where the messages are now that it names."""
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
     compactions = await call.services.database.events.newest_compactions(call.owner_id, found)
@@ -91,11 +96,15 @@ async def get_context(request: Request, session_id: str, call: PageReader) -> Re
     except UNUSABLE as error:
         return show(request, "context.html", call, {**values, "report": None, "problem": error.detail})
     words = words_in(language_of(request))
+    versions = (await call.services.database.summaries.list(call.owner_id, found, limit=2)).items
     more = {
+        **await _find(call, found, preview, clean_text(find).strip()),
         "report": report,
+        "summaries": [one for one in versions if one.state in _shown_states(report) and one.through_position],
+        "summary_tokens": sum(part.tokens for part in preview.parts if part.kind in SUMMARY_PARTS),
         "problem": "",
         "preview": preview,
-        "picture": _draw(preview, words, f"sessions/{session_id}/context"),
+        "picture": _draw(preview, words, address_of(request)),
         "percent": percent_of,
         "groups": list(_groups(preview)),
         "gone": [one for one in preview.messages if one.form is not MessageVariant.WHOLE][-MOST_LISTED:],
@@ -129,21 +138,18 @@ async def get_preview(
     return show(request, "context_preview.html", call, {**values, **more})
 
 
-@router.get("/find")
-async def find_messages(
-    request: Request, session_id: str, call: PageReader, q: Annotated[str, Query(max_length=200)] = ""
-) -> Response:
-    """Return where the messages are now that a number or words name: a part of the page."""
-    found = session_id_of(session_id)
-    await call.services.database.sessions.get(call.owner_id, found)
-    values = {**WORDS, "session_id": session_id, "problem": "", "found": ()}
+def _shown_states(report: ContextReport) -> set[SummaryState]:
+    """Return the states of the versions that the page names: one in use, and one that the next turns can use."""
+    return {SummaryState.ADOPTED, *([SummaryState.PREPARED] if report.prepared else [])}
+
+
+async def _find(call: Call, session_id: SessionId, preview: Preview, q: str) -> Mapping[str, object]:
+    """Return where the messages are now that a number or words name, or why they cannot be looked for."""
     try:
-        messages = await _named(call, found, clean_text(q).strip())
-        preview = await call.services.preview_context(call.owner_id, found, None)
-    except UNUSABLE as error:
-        return show(request, "context_found.html", call, {**values, "problem": error.detail})
-    shown = [_located(preview, message) for message in messages]
-    return show(request, "context_found.html", call, {**values, "found": shown})
+        messages = await _named(call, session_id, q)
+    except InvalidInput as error:
+        return {"find": q, "found": (), "find_problem": error.detail}
+    return {"find": q, "found": [_located(preview, message) for message in messages], "find_problem": ""}
 
 
 def _draw(preview: Preview, words: Words, address: str) -> Picture:
@@ -204,8 +210,7 @@ def _located(preview: Preview, message: Message) -> FoundMessage:
 
 def _lines_on(preview: Preview, position: int) -> Sequence[str]:
     """Return the lines of the summary that name a message, those that name it alone first."""
-    kinds = {PromptPartKind.SUMMARY, PromptPartKind.FACTS}
-    system = "\n".join(part.shown_text for part in preview.parts if part.kind in kinds)
+    system = "\n".join(part.shown_text for part in preview.parts if part.kind in SUMMARY_PARTS)
     lines = undelimited(SUMMARY_TAG, system).splitlines()
     spans = {line.removeprefix("- "): length for line in lines if (length := _span_on(line, position)) is not None}
     return sorted(spans, key=spans.__getitem__)[:MOST_LINES]

@@ -12,29 +12,29 @@ from throughline.domain.summary import CompactionOutcome
 from throughline.wire.gauges import is_only_fitted
 
 PARTS: Mapping[str, str] = {
-    PromptPartKind.SYSTEM: "System prompt",
+    PromptPartKind.SYSTEM: "System prompt (the agent's instructions)",
     PromptPartKind.TOOLS: "Tools",
     PromptPartKind.SUMMARY: "Summary",
-    PromptPartKind.FACTS: "Kept facts and instructions",
+    PromptPartKind.FACTS: "Sentences that the summary keeps word for word",
     PromptPartKind.PINNED: "Pinned messages",
-    PromptPartKind.SHORTENED: "Stubs and shortened messages",
-    PromptPartKind.WHOLE: "Whole messages",
-    PromptPartKind.QUOTED: "Quotations",
+    PromptPartKind.SHORTENED: "Shortened messages, and notes in place of others",
+    PromptPartKind.WHOLE: "Messages in full",
+    PromptPartKind.QUOTED: "Quoted earlier messages and memories",
     PromptPartKind.NEXT: "The next message",
     "free": "Free",
-    "reserve": "Reserve for the answer",
+    "reserve": "Kept free for the answer",
 }
 MARKS: Mapping[str, str] = {
-    "prune": "stubs",
-    "prune_more": "more stubs",
+    "prune": "tool outputs shortened",
+    "prune_more": "more of them shortened",
     "threshold": "threshold",
     "budget": "budget",
 }
 MARKS_MEAN: Mapping[str, str] = {
-    "prune": "Above this, old tool outputs become stubs.",
-    "prune_more": "Above this, fewer tool outputs stay whole.",
-    "threshold": "Above this, the prompt is made smaller.",
-    "budget": "No prompt is larger: the rest of the window is for the answer.",
+    "prune": "Above this, old tool outputs are replaced by short notes.",
+    "prune_more": "Above this, fewer tool outputs stay in full.",
+    "threshold": "Above this, older messages are summarized or left out.",
+    "budget": "No prompt is larger: the rest is kept free for the answer.",
 }
 ACTIONS: Mapping[Action, str] = {
     Action.NONE: "Nothing is changed: the prompt shows the messages as before.",
@@ -51,26 +51,26 @@ CAUSES: Mapping[str, str] = {
     CompactionTrigger.OVERFLOW: "The provider refused the prompt as too long.",
 }
 OUTCOMES: Mapping[CompactionOutcome, str] = {
-    CompactionOutcome.ADOPTED: "summary in use",
-    CompactionOutcome.PREPARED: "summary written ahead",
+    CompactionOutcome.ADOPTED: "a summary came into use",
+    CompactionOutcome.PREPARED: "a summary was written ahead",
     CompactionOutcome.PRUNED: "made smaller without a summary",
     CompactionOutcome.FITTED: "shortened to fit",
-    CompactionOutcome.SKIPPED: "not worth it",
+    CompactionOutcome.SKIPPED: "nothing was done",
     CompactionOutcome.FAILED: "failed",
     CompactionOutcome.CANCELLED: "cancelled",
 }
 STAGES: Mapping[str, str] = {
-    "pruned": "old tool outputs became stubs",
-    "pruned_aggressively": "more tool outputs became stubs",
+    "pruned": "old tool outputs were replaced by short notes",
+    "pruned_aggressively": "more tool outputs were replaced by short notes",
     "history_truncated": "the oldest messages were left out",
     "unimportant_left_out": "less important messages were left out",
     "user_text_capped": "a very long message was shortened",
     "summary_shortened": "the summary was shortened",
     "messages_truncated": "long messages were shortened",
     "oldest_trimmed": "the oldest messages were left out to make room",
-    "steps_folded": "steps of the turn became one line",
+    "steps_folded": "steps of the answer became one line",
     "messages_squeezed": "all messages were shortened",
-    "all_steps_folded": "all steps of the turn became one line",
+    "all_steps_folded": "all steps of the answer became one line",
     "summary_dropped": "the summary was left out",
     "pins_truncated": "pinned messages were shortened",
     "user_text_truncated": "the new message was shortened",
@@ -82,16 +82,16 @@ STAGES: Mapping[str, str] = {
 ROLES: Mapping[Role, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 FORMS: Mapping[MessageVariant, str] = {
     MessageVariant.WHOLE: "in the prompt",
-    MessageVariant.PRUNED: "a stub in the prompt",
+    MessageVariant.PRUNED: "a short note in the prompt",
     MessageVariant.TRUNCATED: "shortened in the prompt",
     MessageVariant.FOLDED: "one line in the prompt",
     MessageVariant.SUMMARISED: "in the summary",
     MessageVariant.TRIMMED: "not in the prompt",
     MessageVariant.LEFT_OUT: "not in the prompt",
 }
-GAUGES = ("Messages since the summary", "Tokens since the summary", "Window, as it is now")
+GAUGES = ("Messages since the summary", "Tokens since the summary", "The prompt as it is now, in the window")
 NEXT_STEPS: Mapping[NextAction, str] = {
-    NextAction.NONE: "The next message triggers nothing.",
+    NextAction.NONE: "The next message does not make it smaller.",
     NextAction.PREPARE: "A summary is due. It is written in the background, at the latest after the next message.",
     NextAction.COMPACT: "The next message makes the prompt smaller first: older messages are shortened or summarized.",
 }

@@ -76,6 +76,12 @@ def base_of(request: Request) -> str:
     return "../" * depth or "./"
 
 
+def address_of(request: Request) -> str:
+    """Return the address of the page with its query, relative to the console's root."""
+    path = request.url.path.removeprefix(f"{PAGES}/")
+    return f"{path}?{request.url.query}" if request.url.query else path
+
+
 def show(
     request: Request, template: str, call: Call | None, values: Mapping[str, object], status: int = HTTPStatus.OK
 ) -> Response:
@@ -94,6 +100,7 @@ def show(
         "version": dependencies_of(request).config.version,
         "is_key_needed": dependencies_of(request).config.is_key_needed,
         "path": request.url.path.removeprefix(f"{PAGES}/"),
+        "here": address_of(request),
     }
     return HTMLResponse(_templates().get_template(template).render({**known, **values}), status, HEADERS)
 
@@ -127,13 +134,10 @@ def error_page(request: Request, error: ThroughlineError) -> Response:
 
 def _to_sign_in(request: Request) -> Response:
     """Lead to the page for signing in, which leads back here; a part of a page makes its whole page go there."""
-    here = request.url.path.removeprefix(f"{PAGES}/")
-    asked = f"{here}?{request.url.query}" if request.url.query else here
     if HTMX in request.headers:
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={HTMX_REDIRECT: f"{base_of(request)}sign-in"})
-    return RedirectResponse(
-        f"{base_of(request)}sign-in?next={quote(asked, safe='')}", HTTPStatus.SEE_OTHER, {"Cache-Control": "no-store"}
-    )
+    address = f"{base_of(request)}sign-in?next={quote(address_of(request), safe='')}"
+    return RedirectResponse(address, HTTPStatus.SEE_OTHER, {"Cache-Control": "no-store"})
 
 
 async def _page_reader(request: Request) -> Call:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,19 +13,36 @@ from throughline.console.markdown import html_of
 from throughline.console.page import PageReader, PageRoute, show
 from throughline.console.session_page import session_values
 from throughline.console.word_changes import compare_words
+from throughline.context.summaries.kept_facts_text import fact_line
 from throughline.context.summaries.later_changes import later_changes
 from throughline.domain.basic_types import SessionId, SummaryId
 from throughline.domain.errors import SummaryInProgress, ThroughlineError
 from throughline.domain.keys import Scope
 from throughline.domain.message import LAST_POSITION, clean_text
 from throughline.domain.session import Session
-from throughline.domain.summary import FactKind, SegmentCost, Spent, SummaryState, SummaryVersion
+from throughline.domain.summary import FactKind, KeptFact, SegmentCost, Spent, SummaryState, SummaryVersion
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.http.call import PAGES, Call, session_id_of, summary_id_of
 from throughline.turn.summary.reread import SummaryRequest
 
 LISTED, SHOWN_FACTS, SHOWN_SEGMENTS = 10, 500, 200
 MAX_DIGITS = 9  # any such number fits an integer column
+KINDS: Mapping[FactKind, str] = {
+    FactKind.INSTRUCTION: "Instructions",
+    FactKind.LIMIT: "Limits",
+    FactKind.GOAL: "Goals",
+    FactKind.DECISION: "Decisions",
+    FactKind.DEADLINE: "Deadlines",
+    FactKind.PERSON: "People",
+    FactKind.PREFERENCE: "Preferences",
+    FactKind.OPEN_QUESTION: "Open questions",
+    FactKind.VALUE: "Values",
+    FactKind.IDENTIFIER: "Identifiers",
+    FactKind.ERROR: "Errors",
+    FactKind.COMMAND: "Commands",
+}
+"""Headings of kept facts."""
+
 WIDTH = 1_000
 """Width of a picture in its own units; the page makes it as wide as its text."""
 
@@ -52,6 +70,18 @@ class ListedVersion:
     picture: Markup
 
 
+@dataclass(frozen=True, slots=True)
+class ShownFact:
+    """A fact of a version, the position of a later statement that may have changed it (0: none), and where it stands.
+
+    One that is not `is_in_text` found no room there, or another has replaced it.
+    """
+
+    fact: KeptFact
+    later: int
+    is_in_text: bool
+
+
 @router.get("")
 async def get_summaries(
     request: Request, session_id: str, call: PageReader, asked: Annotated[AskedVersions, Query()]
@@ -68,6 +98,7 @@ async def get_summaries(
         "compared": shown,
         "older": older[0].version if older else None,
         "is_newest": asked.newest is None,
+        "has_gaps": has_gaps(session, page.items, is_first=asked.newest is None, is_last=not older),
         "left": shown[1] if len(shown) > 1 else None,
         "right": shown[0] if shown else None,
     }
@@ -105,17 +136,29 @@ async def get_summary(request: Request, session_id: str, summary_id: str, call: 
     session = await call.services.database.sessions.get(call.owner_id, found)
     version = await _version(call, found, summary_id)
     ids, facts = version.segment_ids[:SHOWN_SEGMENTS], version.kept_facts[:SHOWN_FACTS]
-    later = await run_off_loop_if_large(sum(len(fact.text) for fact in facts), lambda: later_changes(facts, facts))
+    size = len(version.text) + sum(len(fact.text) for fact in facts)
+    shown = await run_off_loop_if_large(size, lambda: shown_facts(version, facts))
     values = {
         "version": version,
         "text": await html_of(_as_paragraphs(version.text), session_id),
         "picture": draw_range(version, session.message_count, ()),
-        "instructions": [(fact, 0) for fact in facts if fact.kind is FactKind.INSTRUCTION],
-        "facts": [(fact, later[fact]) for fact in facts if fact.kind is not FactKind.INSTRUCTION],
+        "facts": {kind: kept for kind in FactKind if (kept := [one for one in shown if one.fact.kind is kind])},
+        "KINDS": KINDS,
         "hidden": len(version.kept_facts) - len(facts),
         "segments": await call.services.database.summaries.segment_costs(call.owner_id, found, ids),
     }
     return await _show(request, "summary.html", call, session, values)
+
+
+def shown_facts(version: SummaryVersion, facts: Sequence[KeptFact]) -> list[ShownFact]:
+    """Return a version's facts with what has become of each."""
+    later, lines = later_changes(facts, facts), {_without_later(line) for line in version.text.splitlines()}
+    return [ShownFact(fact, later[fact], _without_later(fact_line(fact)) in lines) for fact in facts]
+
+
+def _without_later(line: str) -> str:
+    """Return the line of a fact up to its position and speaker."""
+    return line.rpartition("]")[0].partition("; later: #")[0]
 
 
 def _as_paragraphs(text: str) -> str:
@@ -148,6 +191,13 @@ async def _show(
     return show(
         request, template, call, {**around, "may_write": may_write, "State": SummaryState, "name": name_of, **values}
     )
+
+
+def has_gaps(session: Session, versions: Sequence[SummaryVersion], *, is_first: bool, is_last: bool) -> bool:
+    """Return whether a number is missing among these versions, which are the newest with `is_first`."""
+    numbers = [version.version for version in versions if version.version is not None]
+    ends = (*([session.summary_version + 1] if is_first else []), *numbers, *([0] if is_last else []))
+    return any(after - before > 1 for after, before in pairwise(ends))
 
 
 def name_of(version: SummaryVersion) -> str:

@@ -42,8 +42,8 @@ class MessageVariant(StrEnum):
 
 REASONS = {
     MessageVariant.WHOLE: "shown as stored",
-    MessageVariant.PRUNED: "an old tool output, shown as a stub",
-    MessageVariant.TRUNCATED: "too big: shown by its head and tail",
+    MessageVariant.PRUNED: "an old tool output, replaced by a short note",
+    MessageVariant.TRUNCATED: "too big: only its beginning and end are shown",
     MessageVariant.FOLDED: "a step of a long turn, folded into one line",
     MessageVariant.SUMMARISED: "the summary stands for it",
     MessageVariant.TRIMMED: "left out to make room",
