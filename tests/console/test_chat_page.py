@@ -253,3 +253,13 @@ async def test_the_gauge_of_an_agent_that_cannot_be_used_is_hidden_and_not_count
 
     assert '<p id="gauge" class="gauge" data-at="0" hidden></p>' in page.text
     assert "gauge" not in news.text
+
+
+async def test_links_skip_the_messages_for_those_who_use_the_keyboard(client: httpx.AsyncClient) -> None:
+    session_id = await open_chat(client)
+
+    page = (await client.get(f"/console/sessions/{session_id}?at=1")).text
+    here = f"sessions/{session_id}?at=1"
+
+    assert re.findall(r'class="skip" href="([^"]+)"', page) == [f"{here}#main", f"{here}#text", f"{here}#session-title"]
+    assert all(f' id="{name}"' in page for name in ("main", "text", "session-title"))

@@ -43,10 +43,24 @@ async function change(element, body) {
       shown.querySelector("code").textContent = found[element.dataset.shows];
     } else if (found.detail && found.outcome !== "adopted") say(found.detail);
     else if (then) location.assign(at(then.replace("{id}", found.id)));
-    else location.reload();
+    else {
+      sessionStorage.setItem("changed", JSON.stringify([url, changing(url).indexOf(element), element.dataset.done ?? ""]));
+      location.reload();
+    }
   } catch (error) { say(error.message); }
   element.ariaBusy = null;
 }
+
+// After the page was loaded again, the focus is where it was: on the button, in the form, or on the menu that has closed.
+const changing = (url) => [...document.querySelectorAll("[data-url]")].filter((one) => one.dataset.url === url);
+addEventListener("load", () => {
+  const [url, place, done] = JSON.parse(sessionStorage.getItem("changed") ?? "[]"), found = changing(url)[place];
+  sessionStorage.removeItem("changed");
+  if (done) say(done);
+  for (let one = found?.closest("details:not(.menu)"); one; one = one.parentElement.closest("details")) one.open = true;
+  found?.closest(".message")?.querySelector("a").focus(); // which shows its buttons
+  (found?.closest(".menu")?.firstElementChild ?? found?.querySelector("input, textarea, select") ?? found)?.focus();
+});
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-rest]");
