@@ -76,6 +76,12 @@ document.addEventListener("submit", (event) => {
   change(form, Object.fromEntries(fields.map(read)));
 });
 
+// Who signs out leaves no drafts in the browser.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches('form[action="sign-out"]')) return;
+  for (const key of Object.keys(localStorage)) if (key.startsWith("draft ")) localStorage.removeItem(key);
+});
+
 // A menu closes by Escape and by a click elsewhere.
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
