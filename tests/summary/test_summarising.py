@@ -15,13 +15,14 @@ from fakes.waiting import ManualClock
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.facts_choice_prompt import ANSWER_TOKENS, NUMBER_TOKENS
-from throughline.context.summaries.summary_prompt import MERGE_TASK, TextRequest
+from throughline.context.summaries.summary_prompt import MERGE_TASK, SUMMARISER_SYSTEM_PROMPT, TextRequest
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
 from throughline.domain.summary import FactKind, KeptFact, Segment, SummaryState
 from throughline.execution.breaker import Breakers
+from throughline.turn.prompting.pins import pin_message, unpin_message
 from throughline.turn.prompting.ready_agent import assemble_agent
 from throughline.turn.summary.choose_facts import choose_facts
 from throughline.turn.summary.summariser import Summariser, find_summarisers
@@ -305,6 +306,33 @@ async def test_a_pinned_message_stays_in_the_conversation_when_the_cursor_passes
 
     assert [message.position for message in (await loaded(stage)).pinned] == [3]
     assert [message.position for message in (await loaded(stage)).history] == [7, 8]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("is_pinned_first", [True, False])
+async def test_a_fact_that_a_pinned_message_states_is_in_the_prompt_once_the_pin_is_gone(
+    database: Database, shape: SummaryShape, *, is_pinned_first: bool
+) -> None:
+    stage = await open_summarising(database, shape=shape)
+    stage.model.by_request = lambda request: Say(
+        SUMMARY if request.prompt.system.startswith(SUMMARISER_SYSTEM_PROMPT) else "Noted."
+    )
+    weight = "The crate from Lisbon weighs 412 kilograms."
+    await store(stage, (Role.USER, weight), (Role.ASSISTANT, "Noted. " * 60))
+    await fill(stage, 4)
+    first = (await stage.messages())[0]
+    if not is_pinned_first:
+        await compact_now(stage)
+    await pin_message(stage.dependencies, database.pins, await stage.reload(), first.id)
+    await fill(stage, 4)
+    await compact_now(stage)
+
+    await unpin_message(database.pins, await stage.reload(), first.id)
+    await stage.turn("And now?")
+
+    prompt = stage.model.requests[-1].prompt
+    assert f"- {weight} [#1]" in prompt.system
+    assert all(weight not in str(message.content) for message in prompt.messages)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
