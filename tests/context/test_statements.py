@@ -162,3 +162,8 @@ def test_a_line_that_copies_small_talk_chooses_nothing() -> None:
 
     assert [(fact.text, fact.chosen) for fact in copied] == [("I prefer tea.", 1)]
     assert [(fact.text, fact.chosen) for fact in reworded] == [("I could use a break soon.", 1)]
+
+
+@pytest.mark.parametrize(("line", "said"), [("(10)", "Tell me more. (10)"), ("The user expects 14 guests.", "14")])
+def test_a_number_that_no_word_names_is_no_cited_fact(line: str, said: str) -> None:
+    assert cited_facts(f"- {line} [#1]", "", stored([Said(Role.USER, said)], by_length)) == ()

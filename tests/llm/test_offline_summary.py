@@ -294,3 +294,14 @@ async def test_one_word_that_answers_is_no_small_talk(said: str) -> None:
 
     assert said.rstrip(".") in text
     assert "Yeah" not in text
+
+
+@pytest.mark.parametrize(
+    "said", ["Tell me about the harbour. (10)", "Tell me about the harbour.\n12", "Tell me about the harbour. 9:30."]
+)
+async def test_a_number_that_no_word_names_is_not_told_beside_kept_facts(said: str) -> None:
+    messages = [*talk(1, said), *talk(3, "(11)", "4711")]
+
+    text = await summary_of(segment_request(messages, 100, subjects=()), 100)
+
+    assert text == "- Tell me about the harbour. [#1]"

@@ -10,7 +10,7 @@ from itertools import islice
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
 from throughline.context.summaries.keep_lines import KEEP_TASK
 from throughline.context.summaries.readable_text import told_sentences
-from throughline.context.summaries.statements import STATES, importance, is_filler, statement_in
+from throughline.context.summaries.statements import STATES, has_word, importance, is_filler, statement_in
 from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
@@ -95,10 +95,10 @@ def _best_of(text: str, role: Role) -> list[str]:
 
 
 def _rest_of(text: str, role: Role) -> list[str]:
-    """Return the best sentence beside those that are kept as facts; none if it is small talk."""
+    """Return the best sentence beside those that are kept as facts; none if it is small talk or a number alone."""
     if role is not Role.USER:
         return [one for one in _best_of(text, role) if importance(one) > STATES]
-    told = _best_of("\n".join(told_sentences(text)), role)
+    told = _best_of("\n".join(filter(has_word, told_sentences(text))), role)
     rest = (one for one in told if len(one) >= MAX_CHARACTERS or not statement_in(one))
     return [one for one in rest if importance(one) >= STATES - 1]
 

@@ -27,7 +27,7 @@ from throughline.context.summaries.readable_text import (
     without_pasted_blocks,
     without_quotations,
 )
-from throughline.context.summaries.statements import is_statement, stated_facts
+from throughline.context.summaries.statements import has_word, is_statement, stated_facts
 from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.summary_prompt import NOTHING
 from throughline.context.view.placeholder_texts import RECALL_TOOLS
@@ -57,8 +57,8 @@ _TELLER = words_of("user")
 def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the restated sentence for each line of a summary that cites exactly one user message.
 
-    It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED, or
-    if the line is a copy of what states nothing.
+    It is the sentence of that message which shares most words with the line; none if that is less than LEAST_SHARED, if
+    it is a number without a word, or if the line is a copy of what states nothing.
     `lines` are the lines below `KEEP:`. If one of them names the same sentence, it determines the fact's kind and
     subject.
     """
@@ -95,7 +95,7 @@ def _facts_of_citations(line: str, said: _Said, kind: FactKind, named: KeepLine 
     best = max(shared, key=lambda sentence: shared[sentence], default="")
     is_copied = bool(best) and line_words - _TELLER == words_of(best)
     states = is_statement(best) or best.upper() == best.lower()  # in scripts without capitals names are not known
-    if best and shared[best] >= LEAST_SHARED and (states or not is_copied):
+    if has_word(best) and shared[best] >= LEAST_SHARED and (states or not is_copied):
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED
         kind, subject = (named.kind, named.subject) if named is not None and is_about else (kind, "")
         yield KeptFact(kind, best, message.position, Role.USER, subject, message.author or "", chosen=1)

@@ -163,6 +163,11 @@ def is_filler(sentence: str) -> bool:
     return FILLER_WORDS.issuperset(_WORD.findall(sentence.casefold()))
 
 
+def has_word(sentence: str) -> bool:
+    """Return whether the sentence has a word: a number alone, such as `(10)`, does not say what it counts."""
+    return any(map(str.isalpha, sentence))
+
+
 @lru_cache(MOST_KNOWN)
 def kind_of(sentence: str) -> FactKind | None:
     """Return the kind of a statement by its words; None if these say nothing of it."""
