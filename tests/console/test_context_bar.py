@@ -80,3 +80,4 @@ def test_slices_lead_to_their_text_and_labels_are_escaped() -> None:
     assert "<script>" not in bar
     assert "<b>" not in bar
     assert "<a " not in unlinked
+    assert [re.findall(r'role="(\w+)"', each) for each in (bar, unlinked)] == [["group"], ["img"]]
