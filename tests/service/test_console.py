@@ -9,12 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, Route, async_playwright
 
 from console.test_chat_page import HOSTILE
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
 from fakes.service_process import ServiceProcess, free_port, run_service
 from fakes.waiting import HANG_SECONDS
+from throughline.console.chat import SHOWN
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 pytestmark = [
@@ -37,6 +38,15 @@ LONG = "".join(f"Line {number}:{' understanding' * 8}\n" for number in range(1_7
 """About 200 kB, of long words that are a token each."""
 
 LONG_AGENT = "name: writer\ncontext: {window: 128000, response_reserve: 30000}\n"
+
+PAGES = (
+    *("sessions/{id}/context", "sessions/{id}/summaries", "sessions/{id}/summaries/1", "sessions/{id}/search?q=number"),
+    *("search?q=number", "operate/runs", "operate", "operate/keys", "costs"),
+)
+"""Pages beside the chat, of a session with a summary."""
+
+MANY, MOST_MOVED = 1_000, 3
+"""Messages of a long chat, and pixels that a message may move while earlier ones are put above it."""
 
 MOST_TASK = 2_000
 """Milliseconds that no task of a page takes even on a busy machine: one that grows with the square would."""
@@ -83,6 +93,14 @@ class Visit:
 
     async def until(self, selector: str, text: str) -> None:
         await self.page.locator(selector).filter(has_text=text).first.wait_for()
+
+
+async def import_chat(service: ServiceProcess, messages: int) -> str:
+    """Import a chat of so many messages of different sizes; return its id."""
+    texts = (f"Message number {at} of the harbour log.\n\n" + f"- line {at}\n" * (at % 17) for at in range(messages))
+    said = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+    made = await service.client.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
+    return str(made.raise_for_status().json()["id"])
 
 
 def _is_refusal(text: str) -> bool:
@@ -275,11 +293,13 @@ async def test_nothing_serious_is_inaccessible(
     provider_double.script(ScriptStep("An answer with `code` and a [link](https://example.com)."))
     axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     async with run_service(folder, on_double) as service, visiting(service, **context) as visit:
-        session = await visit.open_chat()
+        session, long = await visit.open_chat(), await import_chat(service, 40)
         await visit.say("hello")
         await visit.page.locator(ANSWER).wait_for()
-        for address in ("sessions", "sign-in", f"sessions/{session}"):
+        (await service.client.post(f"/v1/sessions/{long}/summarize")).raise_for_status()
+        for address in ("sessions", "sign-in", f"sessions/{session}", *(page.format(id=long) for page in PAGES)):
             await visit.page.goto(f"{service.url}/console/{address}")
+            await visit.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             await visit.page.evaluate(axe)
             found = await visit.page.evaluate("axe.run().then((told) => told.violations)")
             serious = [
@@ -288,6 +308,46 @@ async def test_nothing_serious_is_inaccessible(
             assert serious == [], address
             width = await visit.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert width <= 0, address
+
+
+async def test_scrolling_up_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:
+    gate = asyncio.Semaphore(0)
+
+    async def hold(route: Route) -> None:
+        await gate.acquire()
+        await route.continue_()
+
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        page = visit.page
+        await page.route("**/messages?before=*", hold)
+        await page.goto(f"{service.url}/console/sessions/{await import_chat(service, MANY)}")
+        await page.hover("#messages > li:last-child")
+        for first in range(MANY - SHOWN + 1, 1, -SHOWN):
+            async with page.expect_request("**/messages?before=*"):
+                await page.mouse.wheel(0, -100_000)
+            before = await resting_place(page, first)
+            gate.release()
+            await page.locator(f"#m{first - SHOWN}").wait_for(state="attached")
+
+            assert await resting_place(page, first) == pytest.approx(before, abs=MOST_MOVED), first
+        await page.mouse.wheel(0, -100_000)
+        await page.wait_for_function("document.getElementById('main').scrollTop === 0")
+
+        assert await page.locator("#messages > .more").count() == 0
+        assert await page.locator("#messages > li").count() == MANY
+        assert await page.locator("#m1").bounding_box() is not None
+
+
+async def resting_place(page: Page, position: int) -> float:
+    """Return how far below the window's edge a message stands once nothing moves any more."""
+    return float(
+        await page.evaluate(
+            "async (id) => { const top = () => document.getElementById(id).getBoundingClientRect().top;"
+            " let last; while (last !== (last = top())) for (let frame = 0; frame < 3; frame++)"
+            " await new Promise(requestAnimationFrame); return last; }",
+            f"m{position}",
+        )
+    )
 
 
 async def test_a_chat_is_held_with_the_keyboard_alone(
