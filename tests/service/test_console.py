@@ -46,6 +46,7 @@ PAGES = (
 """Pages beside the chat, of a session with a summary."""
 
 MANY, MOST_MOVED = 1_000, 3
+MOST_PRESSED = 40
 """Messages of a long chat, and pixels that a message may move while earlier ones are put above it."""
 
 MOST_TASK = 2_000
@@ -93,6 +94,14 @@ class Visit:
 
     async def until(self, selector: str, text: str) -> None:
         await self.page.locator(selector).filter(has_text=text).first.wait_for()
+
+    async def press_until(self, key: str, selector: str) -> None:
+        """Press a key until the focus is on the element."""
+        for _ in range(MOST_PRESSED):
+            await self.page.keyboard.press(key)
+            if await self.page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):
+                return
+        raise AssertionError(selector)
 
 
 async def import_chat(service: ServiceProcess, messages: int) -> str:
@@ -361,10 +370,8 @@ async def test_a_chat_is_held_with_the_keyboard_alone(
         await visit.page.keyboard.type("hello")
         await visit.page.keyboard.press("Enter")
         await visit.until(ANSWER, "By keyboard.")
-        for _ in range(40):
-            await visit.page.keyboard.press("Shift+Tab")
-            if await visit.page.evaluate("document.activeElement.dataset.act") == "edit":
-                break
+        await visit.press_until("Shift+Tab", "#m1 a.position")
+        await visit.press_until("Tab", "#m1 [data-act=edit]")
         await visit.page.keyboard.press("Enter")
 
         await visit.page.locator("#edited").wait_for()

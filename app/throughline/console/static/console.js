@@ -371,14 +371,15 @@ function begin(session) {
     });
   }
 
-  // What the reader looks at keeps its place while earlier messages are put before it.
-  let fromEnd = null;
+  // What the reader looks at keeps its place while earlier messages are put before it: browsers see to that, but not at
+  // the very top.
+  let height = 0;
   document.body.addEventListener("htmx:beforeSwap", (event) => {
-    fromEnd = event.detail.elt.matches("#messages > .more:first-child") ? main.scrollHeight - main.scrollTop : null;
+    height = event.detail.elt.matches("#messages > .more:first-child") ? main.scrollHeight : 0;
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    if (fromEnd !== null) main.scrollTop = main.scrollHeight - fromEnd;
-    fromEnd = null;
+    if (height && main.scrollTop < 200) main.scrollTop += main.scrollHeight - height;
+    height = 0;
   });
 
   const sought = messages.querySelector(".sought");
