@@ -17,6 +17,7 @@ from throughline.db.runs.all_runs import LAST_SEQ, OF_ALL, OF_SESSION
 from throughline.domain.keys import Scope
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import Outcome, RunError, RunStatus, user_message
+from throughline.domain.service_status import AgentFileError
 from throughline.domain.tool import AwaitedCall, NewWait, WaitKind
 
 
@@ -57,7 +58,29 @@ async def test_the_status_tells_of_the_turns_of_all_users(keyed: ApiStage) -> No
         "jobs",
         "slack",
         "breakers",
+        "agent_files",
     }
+
+
+async def test_operators_alone_read_which_files_the_agents_come_from(keyed: ApiStage) -> None:
+    agents, at = keyed.services.agents, datetime(2026, 5, 4, 12, tzinfo=UTC)
+    agents.replace_all(agents.all(), {"assistant": "ours.yaml"}, at)
+    async with keyed.client(key=await keyed.key("bob", Scope.OPERATE)) as operator:
+        in_use = (await operator.get("/v1/status")).json()["agent_files"]
+        agents.refuse([AgentFileError("new.yaml", "name: missing; write it")], at)
+        refused = (await operator.get("/v1/status")).json()["agent_files"]
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        told = (await ada.get("/v1/agents")).text
+
+    assert in_use["agents"][0] == {"agent": "assistant", "file": "ours.yaml", "read_at": at.isoformat()}
+    assert {one["file"] for one in in_use["agents"][1:]} == {None}
+    assert in_use["refused"] is None
+    assert refused["agents"] == in_use["agents"]
+    assert refused["refused"] == {
+        "at": at.isoformat(),
+        "errors": [{"file": "new.yaml", "detail": "name: missing; write it"}],
+    }
+    assert "ours.yaml" not in told
 
 
 async def test_without_keys_the_local_user_reads_the_status(client: httpx.AsyncClient) -> None:

@@ -33,6 +33,9 @@ from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen, TerminalLines
 from throughline.domain.basic_types import ProcessId
 from throughline.domain.service_status import (
+    AgentFileError,
+    AgentFiles,
+    AgentOrigin,
     HeldRuns,
     ModelBreaker,
     Process,
@@ -40,6 +43,7 @@ from throughline.domain.service_status import (
     ProcessReport,
     ProcessState,
     QueueState,
+    RefusedAgentFiles,
     ServiceStatus,
     WorkQueue,
 )
@@ -175,7 +179,7 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
     found = json.loads(result.stdout)
 
     assert result.exit_code == 0
-    assert set(found) == {"database", "schema", "is_stuck", "processes", "queued", "held", "jobs", "slack", "breakers"}
+    assert set(found) == {field.alias or name for name, field in ServiceStatusOut.model_fields.items()}
     assert found["processes"][1] == {
         "id": str(UUID(int=2)),
         "kind": "worker",
@@ -198,7 +202,7 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
         {"kind": "prepare_summary", "waiting": 5, "oldest_seconds": 3.0, "retrying": 4, "in_hand": 2, "failed": 1}
     ]
     assert found["slack"]["in_hand"] == 1
-    assert found["breakers"] is None
+    assert (found["breakers"], found["agent_files"]) == (None, None)
     world.status = IDLE_SERVICE
     assert json.loads(throughline("status", "--json").stdout)["slack"] is None
 
@@ -226,6 +230,20 @@ def test_breakers_are_shown_with_the_rest_of_their_pause() -> None:
 
     assert lines[-2].split() == ["openai:a-model", "answer", "open", "42s"]
     assert lines[-1].split() == ["openai:a-model", "summary", "half", "open", "–"]
+
+
+def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those() -> None:
+    origins = (AgentOrigin("assistant", None, TIME), AgentOrigin("writer", "writer.yaml", TIME))
+    errors = (AgentFileError("new.yaml", "name: missing; write it"), AgentFileError(None, "agent writer: no model"))
+    files = AgentFiles(origins, RefusedAgentFiles(TIME, errors))
+
+    lines = drawn(replace(BUSY, agent_files=files), 80)
+
+    assert lines[-5].split()[:2] == ["assistant", "(comes"]
+    assert lines[-4].split()[:2] == ["writer", "writer.yaml"]
+    assert lines[-3].startswith("Agent files refused 2026-05-04")
+    assert [line.rstrip() for line in lines[-2:]] == ["new.yaml: name: missing; write it", "agent writer: no model"]
+    assert "refused" not in "".join(drawn(replace(BUSY, agent_files=replace(files, refused=None)), 80))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The pages for operators and the page of costs: what they show, and to whom."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import httpx
@@ -10,6 +11,7 @@ from fakes.api_stage import ApiStage
 from throughline.console.operate import cost_rows
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
+from throughline.domain.service_status import AgentFileError
 from throughline.domain.usage_report import UsageGroup, UsageKey
 
 ADDRESSES = ("operate", "operate/runs", "operate/runs?status=failed", "operate/keys")
@@ -28,6 +30,22 @@ async def test_operators_see_state_runs_and_keys_of_all_users(keyed: ApiStage) -
     assert "anna" in pages["operate/keys"].text
     assert "anna" not in pages["operate/runs?status=failed"].text
     assert all("alert(1)</script>" not in page.text for page in pages.values())
+
+
+async def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those(stage: ApiStage) -> None:
+    agents, at = stage.services.agents, datetime(2026, 5, 4, 12, tzinfo=UTC)
+    agents.replace_all(agents.all(), {"assistant": "ours.yaml"}, at)
+    async with stage.client() as client:
+        in_use = (await client.get("/console/operate")).text
+        agents.refuse([AgentFileError("new.yaml", HOSTILE), AgentFileError(None, "agent writer: no model")], at)
+        refused = (await client.get("/console/operate")).text
+
+    assert "<code>ours.yaml</code>" in in_use
+    assert "built in" in in_use
+    assert "2026-05-04 12:00" in in_use
+    assert 'role="alert"' not in in_use
+    assert "<code>new.yaml</code>: &lt;script&gt;" in refused
+    assert "agent writer: no model" in refused
 
 
 async def test_others_do_not_see_them(keyed: ApiStage) -> None:

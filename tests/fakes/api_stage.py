@@ -339,7 +339,7 @@ def set_stage(
         unpin_message=pins.unpin,
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=partial(_check_ready, database),
-        read_status=partial(_read_status, database),
+        read_status=partial(_read_status, database, agents),
         count_messages=_count_messages,
         agent_window=_agent_window,
         clock=WallClock(),
@@ -353,8 +353,9 @@ async def _check_ready(database: Database) -> Readiness:
     return Readiness({"database": True})
 
 
-async def _read_status(database: Database) -> ServiceStatus:
-    return replace(await database.status.read(), database="played", breakers=())
+async def _read_status(database: Database, agents: AgentRegistry) -> ServiceStatus:
+    found = await database.status.read()
+    return replace(found, database="played", breakers=(), agent_files=agents.describe_files())
 
 
 async def _count_messages(_agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:

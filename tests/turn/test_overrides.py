@@ -365,6 +365,59 @@ async def test_an_invalid_file_changes_nothing_and_is_told_once(
     assert re.match(told or r".*/two\.yaml: nosuch: no such field; allowed: ", line["error"]), line["error"]
 
 
+async def test_operators_read_from_which_file_an_agent_is_and_what_is_wrong_with_files(
+    database: Database, tmp_path: Path
+) -> None:
+    rereading = await open_rereading(database, tmp_path)
+    agents = rereading.dependencies.agents
+    (tmp_path / "two.yaml").write_text("name: two\n")
+    await polled(rereading)
+    first = {one.agent: one for one in agents.describe_files().agents}
+
+    (tmp_path / "one.yaml").write_text("name: one\nmax_tool_rounds: 1000\nnosuch: 1\n")
+    (tmp_path / "copy.yaml").write_text("name: two\n")
+    await polled(rereading)
+    refused = agents.describe_files()
+    (tmp_path / "copy.yaml").unlink()
+    (tmp_path / "one.yaml").write_text("name: one\nsystem_prompt: second\n")
+    await polled(rereading)
+    mended = agents.describe_files()
+
+    assert (first["one"].file, first["two"].file, first["assistant"].file) == ("one.yaml", "two.yaml", None)
+    assert first["two"].read_at is not None
+    assert refused.agents == tuple(first.values())
+    assert refused.refused is not None
+    told = {one.file: one.detail for one in refused.refused.errors}
+    assert told.keys() == {"one.yaml", "two.yaml"}
+    assert told["one.yaml"].startswith("max_tool_rounds: 1000 must be at most 100; nosuch: no such field")
+    assert told["two.yaml"] == "name: 'two' is the name of copy.yaml too; choose another"
+    assert str(tmp_path) not in str(refused)
+    assert mended.refused is None
+    assert next(one for one in mended.agents if one.agent == "two") == first["two"]
+
+
+async def test_an_error_that_is_found_after_reading_names_the_agent(database: Database, tmp_path: Path) -> None:
+    rereading = await open_rereading(database, tmp_path)
+    (tmp_path / "one.yaml").write_text("name: one\ntools: [nosuch]\n")
+    await polled(rereading)
+
+    refused = rereading.dependencies.agents.describe_files().refused
+    assert refused is not None
+    assert [(one.file, one.detail[:19]) for one in refused.errors] == [(None, "agent one: tools: T")]
+
+
+async def test_a_folder_that_is_gone_is_told_without_its_path(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    rereading = await open_rereading(database, folder)
+    folder.rename(tmp_path / "elsewhere")
+    await polled(rereading)
+
+    refused = rereading.dependencies.agents.describe_files().refused
+    assert refused is not None
+    assert refused.errors[0].detail.startswith("AGENTS_DIR: the folder cannot be read")
+
+
 async def test_a_mended_file_is_told_even_if_the_agents_are_those_of_before(database: Database, tmp_path: Path) -> None:
     rereading = await open_rereading(database, tmp_path)
     (tmp_path / "one.yaml").write_text("name: [")

@@ -4,7 +4,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from throughline.agents.context_schema import ContextSection, Section
@@ -14,6 +16,7 @@ from throughline.agents.yaml_schema import AgentFile, OtherModelSection
 from throughline.context.budget import TARGET_BELOW_THRESHOLD
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
+from throughline.domain.service_status import AgentFileError, AgentFiles, AgentOrigin, RefusedAgentFiles
 
 SHIPPED = Path(__file__).parent / "shipped"
 ENDINGS = frozenset({".yaml", ".yml"})
@@ -51,17 +54,40 @@ class AgentDefaults:
     counter_of: Callable[[str], str] = _default_counter
 
 
+NO_FILES: Mapping[str, str] = MappingProxyType({})
+
+
 class AgentRegistry:
-    """The agents of this process. All are replaced together when agent files have changed."""
+    """The agents of this process. All are replaced together when agent files have changed.
 
-    def __init__(self, agents: Iterable[AgentDefinition]) -> None:
+    `files` has the names of the operator's files by the names of their agents.
+    """
+
+    def __init__(self, agents: Iterable[AgentDefinition], files: Mapping[str, str] = NO_FILES) -> None:
         """Keep the agents. If two have the same name, the later one replaces the earlier."""
-        self.replace_all(agents)
+        self._agents: dict[str, AgentDefinition] = {}
+        self._read_at: dict[str, datetime | None] = {}
+        self.replace_all(agents, files)
 
-    def replace_all(self, agents: Iterable[AgentDefinition]) -> None:
-        """Keep these agents instead. Callers that have a definition of before keep it."""
-        by_name = {agent.name: agent for agent in agents}
-        self._agents = {name: by_name[name] for name in sorted(by_name)}
+    def replace_all(
+        self, agents: Iterable[AgentDefinition], files: Mapping[str, str] = NO_FILES, read_at: datetime | None = None
+    ) -> None:
+        """Keep these agents instead, which were read at this time. Callers that have a definition of before keep it."""
+        found, before = {agent.name: agent for agent in agents}, self._agents
+        unchanged = {name for name, agent in found.items() if before.get(name) == agent and self._read_at[name]}
+        self._read_at = {name: self._read_at[name] if name in unchanged else read_at for name in found}
+        self._agents = {name: found[name] for name in sorted(found)}
+        self.files = files
+        self._refused: RefusedAgentFiles | None = None
+
+    def refuse(self, errors: Sequence[AgentFileError], at: datetime) -> None:
+        """Note that the files as they are now cannot be used. The agents stay as they are."""
+        self._refused = RefusedAgentFiles(at, tuple(errors))
+
+    def describe_files(self) -> AgentFiles:
+        """Return the agents' files, ordered by agent, and the errors of files that cannot be used."""
+        origins = (AgentOrigin(name, self.files.get(name), self._read_at[name]) for name in self._agents)
+        return AgentFiles(tuple(origins), self._refused)
 
     def get(self, name: str) -> AgentDefinition:
         """Return the agent with that name. Raises NotFound, which lists the known agents."""
@@ -81,30 +107,39 @@ def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegist
     Raises SettingInvalid for a folder that cannot be read, AgentInvalid with all errors of all files.
     """
     agents: list[AgentDefinition] = []
-    wrong: list[str] = []
+    files: dict[str, str] = {}
+    wrong: dict[Path, str] = {}
     for folder in (SHIPPED, *folders):
         loaded, refused = _load_folder(folder, defaults)
-        agents += loaded
-        wrong += refused
+        agents += loaded.values()
+        files |= {} if folder == SHIPPED else {agent.name: path.name for path, agent in loaded.items()}
+        wrong |= refused
     if wrong:
-        raise AgentInvalid("\n".join(wrong))
-    return AgentRegistry(agents)
+        raise _invalid(wrong)
+    return AgentRegistry(agents, files)
 
 
-def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefinition], list[str]]:
-    """Return the folder's agents, and the errors of the files that cannot be used."""
+def _invalid(wrong: Mapping[Path, str]) -> AgentInvalid:
+    """Return the error of files that cannot be used; each file's own begins with its path."""
+    error = AgentInvalid("\n".join(wrong.values()))
+    error.by_file = {path.name: detail.removeprefix(f"{path}:").strip() for path, detail in wrong.items()}
+    return error
+
+
+def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[dict[Path, AgentDefinition], dict[Path, str]]:
+    """Return the folder's agents, and the errors of the files that cannot be used, each by its path."""
     origins: dict[str, Path] = {}
-    agents: list[AgentDefinition] = []
-    wrong: list[str] = []
+    agents: dict[Path, AgentDefinition] = {}
+    wrong: dict[Path, str] = {}
     for path in agent_paths(folder):
         try:
             agent = _define(path, read_agent_file(path), defaults)
             _check_new(path, agent.name, origins)
         except AgentInvalid as error:
-            wrong.append(error.detail)
+            wrong[path] = error.detail
             continue
         origins[agent.name] = path
-        agents.append(agent)
+        agents[path] = agent
     return agents, wrong
 
 
@@ -298,6 +333,10 @@ class FolderWatch:
         if has_agents:
             self._read = found
         return FolderChanges(has_agents, self._changed_modules())
+
+    def hide_folder(self, text: str) -> str:
+        """Return a text without the path of the folder, which tells of the machine."""
+        return text.replace(f"the folder {self._folder} ", "the folder ").replace(f"{self._folder}{os.sep}", "")
 
     def _changed_modules(self) -> tuple[str, ...]:
         now = {file: _state(file) for file in _imported_files(self._module_root)}

@@ -25,7 +25,7 @@ status_router = APIRouter(prefix="/v1/status", tags=["operators"])
 
 @status_router.get("", responses={HTTPStatus.OK: {"model": ServiceStatusOut}})
 async def get_status(call: Operator) -> Response:
-    """Return the state of the whole service: processes, queues, held runs, side jobs and circuit breakers."""
+    """Return the state of the whole service: processes, queues, held runs, side jobs, circuit breakers, agent files."""
     return JsonResponse(status_json(await call.services.read_status()))
 
 

@@ -12,7 +12,7 @@ from throughline.agents.registry import AgentDefaults, AgentRegistry, FolderWatc
 from throughline.assembly.front_ends import check_needed_agents, needed_agents
 from throughline.assembly.models import agent_defaults, load_configured_agents
 from throughline.domain.errors import AgentInvalid, SettingInvalid, TemporaryError
-from throughline.domain.service_status import ProcessKind
+from throughline.domain.service_status import AgentFileError, ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.llm.counters import warm_counter
 from throughline.settings import Settings
@@ -34,7 +34,6 @@ class AgentRereading:
     - `load` reads all agent files.
     - `needed` names agents that must exist, by the settings that name them.
     - `is_due`: changed files were not checked yet, because the database was unavailable.
-    - `is_refused`: the files as they are now are not in use.
     """
 
     watch: FolderWatch
@@ -43,7 +42,6 @@ class AgentRereading:
     dependencies: TurnDependencies
     needed: Mapping[str, str] = field(default_factory=dict)
     is_due: bool = field(default=False, init=False)
-    is_refused: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         """Poll the folder until cancelled; failures are only logged."""
@@ -65,7 +63,7 @@ class AgentRereading:
         try:
             await self._read_again()
         except (AgentInvalid, SettingInvalid) as error:
-            self.is_refused = True
+            self.dependencies.agents.refuse(self._errors_by_file(error), self.dependencies.clock.now())
             log.error("agent files refused", error=one_line(error.detail), hint="the agents stay as they were")
         except TemporaryError as error:
             self.is_due = True
@@ -74,7 +72,8 @@ class AgentRereading:
 
     async def _read_again(self) -> None:
         """Put the agents of the files in use. Raises AgentInvalid or SettingInvalid; nothing has changed then."""
-        agents = self.dependencies.agents
+        agents, now = self.dependencies.agents, self.dependencies.clock.now()
+        was_refused = agents.describe_files().refused is not None
         found = await asyncio.to_thread(self.load)
         before = {agent.name: agent for agent in agents.all()}
         changed = [agent for agent in found.all() if before.get(agent.name) != agent]
@@ -84,12 +83,17 @@ class AgentRereading:
         for agent in ready:
             await warm_counter(agent.counter)
         removed = sorted(before.keys() - {agent.name for agent in found.all()})
-        agents.replace_all(found.all())
-        if ready or removed or self.is_refused:
+        agents.replace_all(found.all(), found.files, now)
+        if ready or removed or was_refused:
             names = [agent.name for agent in changed]
             log.info("agent files read again", changed=names, removed=removed)
-        self.is_refused = False
         log_windows(ready)
+
+    def _errors_by_file(self, error: AgentInvalid | SettingInvalid) -> list[AgentFileError]:
+        """Return the errors as operators read them over REST: without the folder's path."""
+        by_file = error.by_file if isinstance(error, AgentInvalid) else {}
+        errors = [AgentFileError(file, one_line(detail)) for file, detail in by_file.items()]
+        return errors or [AgentFileError(None, self.watch.hide_folder(one_line(error.detail)))]
 
     def _check_names(self, changed: Sequence[AgentDefinition]) -> None:
         """Check the names in changed agents. It runs in a thread, because it may import packages and plugins.

@@ -252,6 +252,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     prepare_environment()
     metrics, clock, process = PrometheusMetrics(dropped_lines), SystemClock(), _new_process(kind)
     watch, agents = watch_agents(settings, kind), load_configured_agents(settings)
+    agents.replace_all(agents.all(), agents.files, clock.now())
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         open_tracing(settings, process) as tracing,

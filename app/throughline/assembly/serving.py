@@ -168,7 +168,9 @@ def front_end_process(runtime: Runtime) -> FrontEndProcess:
 async def _read_status(runtime: Runtime) -> ServiceStatus:
     found = await runtime.database.status.read()
     where = database_location(runtime.settings).description
-    return replace(found, database=where, breakers=read_breakers(runtime.turn_dependencies))
+    dependencies = runtime.turn_dependencies
+    breakers, files = read_breakers(dependencies), dependencies.agents.describe_files()
+    return replace(found, database=where, breakers=breakers, agent_files=files)
 
 
 async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *, has_worker: bool) -> Readiness:

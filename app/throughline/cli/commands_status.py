@@ -11,12 +11,13 @@ from rich.text import Text
 from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.context_views import draw_bar
 from throughline.cli.dependencies import LocalOptions
-from throughline.cli.printable import one_line, printable
+from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
 from throughline.wire.gauges import Gauge
 from throughline.wire.service import (
+    AgentFilesOut,
     HeldRunsOut,
     ModelBreakerOut,
     ProcessOut,
@@ -147,6 +148,8 @@ def draw_status(status: ServiceStatusOut) -> Iterator[RenderableType]:
         yield Text()
         yield Text("Circuit breakers of the process that answered")
         yield _breakers(status.breakers)
+    if status.agent_files is not None:
+        yield from _draw_agent_files(status.agent_files)
 
 
 def _draw_processes(status: ServiceStatusOut) -> Iterator[RenderableType]:
@@ -251,7 +254,7 @@ def _table(*heads: str) -> Table:
     """Return an empty table. On a narrow screen, names and remarks are wrapped, numbers never."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for head in heads:
-        is_long = head in {"Name", "Held by", "Kind", "State", "Model"}
+        is_long = head in {"Name", "Held by", "Kind", "State", "Model", "Agent", "File"}
         table.add_column(head, overflow="fold", no_wrap=not is_long, min_width=None if is_long else len(head))
     return table
 
@@ -272,6 +275,21 @@ def _breakers(breakers: Sequence[ModelBreakerOut]) -> Table:
     return table
 
 
+def _draw_agent_files(files: AgentFilesOut) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text("Agents of the process that answered")
+    table = _table("Agent", "File", "Read")
+    for each in files.agents:
+        cells = (each.agent, each.file or "(comes with the service)", moment(each.read_at))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    yield table
+    if files.refused is None:
+        return
+    yield Text(f"Agent files refused {moment(files.refused.at)}; the agents stay as they were:", style=BAD)
+    for error in files.refused.errors:
+        yield Text(printable(f"{error.file}: {error.detail}" if error.file else error.detail), style=BAD)
+
+
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
@@ -279,8 +297,9 @@ def _breakers(breakers: Sequence[ModelBreakerOut]) -> Table:
 async def status(as_json: bool, target: ServiceTarget) -> None:  # click's flag
     """Show the processes of the service, waiting work and work in progress.
 
-    With --url the service there is asked, also for its circuit breakers; the key needs the scope operate. Without it,
-    the database is read that this machine is configured for, as `throughline db status` does, and nothing is written.
+    With --url the service there is asked, also for its circuit breakers and agent files; the key needs the scope
+    operate. Without it, the database is read that this machine is configured for, as `throughline db status` does, and
+    nothing is written.
     The exit code is 1 if there is no database. It is also 1 if turns wait, or were left by a dead process, and no
     process has recently reported that it takes turns.
     """

@@ -24,8 +24,9 @@ router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 @router.get("/operate")
 async def get_state(request: Request, call: Operator) -> Response:
     """Return the page of the service's state: processes, queues, side jobs, circuit breakers and agents."""
-    agents = sorted(call.services.agents.all(), key=lambda agent: agent.name)
-    values = {"state": await call.services.read_status(), "agents": agents}
+    state = await call.services.read_status()
+    agents, files = call.services.agents.all(), call.services.agents.describe_files()
+    values = {"state": state, "agents": zip(agents, files.agents, strict=True), "refused": files.refused}
     return show(request, "operate.html", call, values)
 
 

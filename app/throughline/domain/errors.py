@@ -21,6 +21,8 @@ contains a secret, another user's text or internals of the service.
 """
 
 import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from throughline.domain.prompt import Usage
@@ -237,9 +239,13 @@ class SettingInvalid(PermanentError):
 
 
 class AgentInvalid(PermanentError):
-    """An agent definition cannot be used; the text names file, field, value and the allowed values."""
+    """An agent definition cannot be used; the text names file, field, value and the allowed values.
+
+    `by_file` has the errors of a folder's files by the files' names; it is empty for other errors.
+    """
 
     code = "agent_invalid"
+    by_file: Mapping[str, str] = MappingProxyType({})
 
 
 class PromptCannotFit(PermanentError):

@@ -112,11 +112,49 @@ class ModelBreaker:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentOrigin:
+    """Where the definition of an agent in use comes from.
+
+    `file` is the name of its file in AGENTS_DIR, None for a shipped agent. `read_at` is the time at which this
+    definition was read first, None if it was read from no file.
+    """
+
+    agent: str
+    file: str | None
+    read_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFileError:
+    """Why an agent file cannot be used; `file` is None if the error is not one file's alone."""
+
+    file: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAgentFiles:
+    """The errors of agent files that were read `at` this time. The agents in use stay as they were before."""
+
+    at: datetime
+    errors: tuple[AgentFileError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """The agents of one process with their files. `refused` is None if the files as they are now are in use."""
+
+    agents: tuple[AgentOrigin, ...]
+    refused: RefusedAgentFiles | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A snapshot of the service's state.
 
     `held` lists processes with expired leases first. `slack` is None if Slack is not used. `database` names the
-    database. `breakers` are those of the process that reports, None if the status is read from the database alone.
+    database. `breakers` and `agent_files` are those of the process that reports, None if the status is read from the
+    database alone.
     """
 
     schema: str
@@ -127,6 +165,7 @@ class ServiceStatus:
     slack: WorkQueue | None
     database: str = ""
     breakers: tuple[ModelBreaker, ...] | None = None
+    agent_files: AgentFiles | None = None
 
     @property
     def claiming_processes(self) -> int:

@@ -125,7 +125,7 @@ class Services:
     - `check_summary` raises the error with which a summary on demand would be refused now.
     - `count_messages` returns messages with their token counts, as the named agent counts them.
     - `agent_window` returns the window of an agent's next turn.
-    - `read_status` returns the state of the whole service, with the circuit breakers of this process.
+    - `read_status` returns the state of the whole service, with the circuit breakers and agent files of this process.
     - `check_ready` raises DatabaseUnavailable or DatabaseUnusable if the database does not serve.
     - `shutting_down` is set after the grace period for turns; requests that still wait are then cut off.
     """

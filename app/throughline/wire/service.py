@@ -231,6 +231,35 @@ class ModelBreakerOut(Shape):
     retry_after_seconds: float = Field(description="rest of the pause; 0 unless the state is `open`")
 
 
+class AgentOriginOut(Shape):
+    """The file from which an agent in use was read."""
+
+    agent: str
+    file: str | None = Field(description="its name in `AGENTS_DIR`; null: the agent comes with the service")
+    read_at: Time | None = Field(description="when the definition in use was read first; null: from no file")
+
+
+class AgentFileErrorOut(Shape):
+    """Why an agent file cannot be used."""
+
+    file: str | None = Field(description="its name in `AGENTS_DIR`; null: the error is not one file's alone")
+    detail: str
+
+
+class RefusedAgentFilesOut(Shape):
+    """Changed agent files that cannot be used. All agents stay as they were until every file is right."""
+
+    at: Time
+    errors: list[AgentFileErrorOut]
+
+
+class AgentFilesOut(Shape):
+    """The agents in use with their files."""
+
+    agents: list[AgentOriginOut] = Field(description="ordered by name")
+    refused: RefusedAgentFilesOut | None = Field(description="null: the files as they are now are in use")
+
+
 class ServiceStatusOut(Shape):
     """The state of the whole service: its processes, waiting work, and work in progress."""
 
@@ -243,6 +272,9 @@ class ServiceStatusOut(Shape):
     jobs: list[WorkOut] = Field(description="side jobs")
     slack: WorkOut | None = Field(description="deliveries to Slack; null without it")
     breakers: list[ModelBreakerOut] | None = Field(
+        None, description="of the process that answers; null if the status was read from the database alone"
+    )
+    agent_files: AgentFilesOut | None = Field(
         None, description="of the process that answers; null if the status was read from the database alone"
     )
 
@@ -269,6 +301,7 @@ def status_json(status: ServiceStatus) -> JsonDict:
         "jobs": [_work_json(work) for work in status.jobs],
         "slack": None if status.slack is None else _work_json(status.slack),
         "breakers": None if status.breakers is None else [ModelBreakerOut.render(each) for each in status.breakers],
+        "agent_files": None if status.agent_files is None else AgentFilesOut.render(status.agent_files),
     }
 
 
