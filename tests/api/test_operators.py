@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import CLAIMER
 from throughline.db.database import Database
-from throughline.db.runs.all_runs import LAST_SEQ, OF_ALL, OF_SESSION
+from throughline.db.runs.all_runs import AllRunsQuery, select_runs
 from throughline.domain.keys import Scope
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import Outcome, RunError, RunStatus, user_message
@@ -189,6 +190,9 @@ async def test_a_failed_run_is_listed_with_cause_and_remedy(keyed: ApiStage) -> 
         ("cursor=next", "cursor"),
         ("cursor=99999999999999999999", "cursor"),
         ("limit=0", "limit"),
+        ("since=yesterday", "since"),
+        ("until=2026-05-04T12:00", "until"),
+        ("since=2026-05-04T12:00Z&until=2026-05-04T12:00Z", "since"),
         ("offset=3", "offset"),
     ],
 )
@@ -227,27 +231,65 @@ async def test_an_operator_who_acts_for_a_user_cancels_only_that_users_runs(keye
     assert answers == [404, 403, 200]
 
 
-MANY_RUNS = """
-    insert into runs (id, session_id, owner_id, agent, status, input, source, finished_at)
-    select gen_random_uuid(), r.session_id, r.owner_id, r.agent, case n % 100 when 0 then 'failed' else 'succeeded' end,
-        r.input, r.source, now()
-    from runs r, generate_series(1, 20000) n
-"""
+async def store_runs(database_url: str, count: int) -> None:
+    """Store copies of a run: one for each of the last minutes. Every hundredth has failed."""
+    await run_sql(
+        database_url,
+        """
+            insert into runs (id, session_id, owner_id, agent, status, input, source, finished_at, created_at)
+            select cast(lpad(to_hex((extract(epoch from t) * 1000)::int8), 12, '0') || lpad(n::text, 20, '7') as uuid),
+                r.session_id, r.owner_id, r.agent, case n % 100 when 0 then 'failed' else 'succeeded' end, r.input,
+                r.source, t, t
+            from (select * from runs limit 1) r,
+                (select n, now() - n * interval '1 minute' as t from generate_series(1, $1) n order by n desc) m
+        """,
+        count,
+    )
+
+
+async def test_runs_are_filtered_by_their_time(keyed: ApiStage, database_url: str) -> None:
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        session = await open_session(ada)
+        await ada.post(f"{session}/messages", json={"content": "hi"})
+    await store_runs(database_url, 50)
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        stored = await listed(operator, until="9999-12-31T23:59:59Z", since="0001-01-01T00:00Z")
+        newer, older = str(stored[20]["created_at"]), str(stored[30]["created_at"])
+        found = {
+            "since": await listed(operator, since=newer),
+            "until": await listed(operator, until=newer, limit=200),
+            "both": await listed(operator, since=older, until=newer),
+            "session": await listed(operator, since=older, until=newer, session_id=session.rpartition("/")[2]),
+            "next page": await listed(operator, since=older, until=newer, limit=3, cursor=30),
+            "later": await listed(operator, since="2999-05-04T13:00Z"),
+        }
+
+    assert len(stored) == 50
+    assert found["since"] == stored[:21]
+    assert found["until"][:29] == stored[21:]
+    assert found["both"] == found["session"] == stored[21:31]
+    assert found["next page"] == stored[22:25]
+    assert found["later"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_of_session", [False, True])
-async def test_a_page_reads_no_more_than_its_runs(keyed: ApiStage, database_url: str, *, is_of_session: bool) -> None:
+@pytest.mark.parametrize("has_times", [False, True])
+async def test_a_page_reads_no_more_than_its_runs(
+    keyed: ApiStage, database_url: str, *, is_of_session: bool, has_times: bool
+) -> None:
     async with keyed.client(key=await keyed.key("ada")) as ada:
         session = await open_session(ada)
         await ada.post(f"{session}/messages", json={"content": "hi"})
-    await run_sql(database_url, MANY_RUNS)
+    await store_runs(database_url, 20_000)
     await run_sql(database_url, "vacuum analyze runs")
-    asked: dict[str, object] = {"statuses": [status.value for status in RunStatus], "before": LAST_SEQ, "limit": 51}
-    page = OF_SESSION if is_of_session else OF_ALL
-    asked |= {"session_id": session.rpartition("/")[2]} if is_of_session else {}
+    until = datetime.now(UTC) - timedelta(minutes=15_000)
+    query = AllRunsQuery(session_id=UUID(session.rpartition("/")[2]) if is_of_session else None)
+    query = replace(query, since=until - timedelta(hours=10), until=until) if has_times else query
+    page, asked = select_runs(query)
 
     plan = await run_sql(database_url, f"explain (analyze, buffers, format json) {page.text}", *page.arguments(asked))
     top = json.loads(str(plan[0][0]))[0]["Plan"]
 
+    assert top["Actual Rows"] == 51
     assert int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"]) < 400

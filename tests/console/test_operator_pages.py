@@ -8,7 +8,8 @@ import pytest
 
 from console.chats import open_chat
 from fakes.api_stage import ApiStage
-from throughline.console.operate import cost_rows
+from fakes.raw_sql import run_sql
+from throughline.console.operate import LISTED, cost_rows
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.service_status import AgentFileError
@@ -46,6 +47,22 @@ async def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those(st
     assert 'role="alert"' not in in_use
     assert "<code>new.yaml</code>: &lt;script&gt;" in refused
     assert "agent writer: no model" in refused
+
+
+async def test_runs_are_filtered_by_time_and_state_on_each_page(stage: ApiStage, database_url: str) -> None:
+    async with stage.client() as client:
+        session_id = await open_chat(client)
+        for _ in range(LISTED + 1):
+            await client.post(f"/v1/sessions/{session_id}/messages", json={"content": "hi"})
+        await run_sql(database_url, "update runs set created_at = now() - interval '2 hours' where seq = 1")
+        hour = (await client.get("/console/operate/runs?last=hour&status=succeeded")).text
+        day = (await client.get("/console/operate/runs?last=day&status=succeeded")).text
+        wrong = await client.get("/console/operate/runs?last=year")
+
+    assert (hour.count('class="state succeeded"'), "cursor=" in hour) == (LISTED, False)
+    assert 'href="operate/runs?status=failed&amp;last=hour"' in hour
+    assert 'href="operate/runs?status=succeeded&amp;last=day&amp;cursor=2"' in day
+    assert wrong.status_code == 422
 
 
 async def test_others_do_not_see_them(keyed: ApiStage) -> None:

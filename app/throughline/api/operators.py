@@ -11,9 +11,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
+from throughline.domain.errors import InvalidInput
 from throughline.domain.run import ListedRun, RunStatus
 from throughline.http.call import Operator
-from throughline.http.fields import QueryParameters
+from throughline.http.fields import Moment, QueryParameters
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.wire.events import ErrorForOperators, ListedRunOut, ListedRunPage
@@ -34,6 +35,8 @@ class ListAllRuns(QueryParameters):
 
     status: RunStatus | None = None
     session_id: UUID | None = None
+    since: Moment | None = Field(None, description="only runs that were submitted at this time or later")
+    until: Moment | None = Field(None, description="only runs that were submitted before this time")
     limit: int = Field(50, ge=1, le=200)
     cursor: int | None = Field(None, ge=1, le=LAST_SEQ, description="`next_cursor` of the previous page")
 
@@ -44,8 +47,10 @@ runs_router = APIRouter(prefix="/v1/runs", tags=["operators"])
 @runs_router.get("", responses={HTTPStatus.OK: {"model": ListedRunPage}})
 async def list_all_runs(call: Operator, asked: Annotated[ListAllRuns, Query()]) -> Response:
     """List the runs of all users, the last submitted first."""
+    if asked.since is not None and asked.until is not None and asked.since >= asked.until:
+        raise InvalidInput(f"Must be before `until`, {asked.until.isoformat()}.", field="since")
     page = await call.services.database.all_runs.list(
-        AllRunsQuery(limit=asked.limit, before=asked.cursor, status=asked.status, session_id=asked.session_id)
+        AllRunsQuery(asked.limit, asked.cursor, asked.status, asked.session_id, asked.since, asked.until)
     )
     return JsonResponse({"data": [_run_json(run) for run in page.items], "next_cursor": page.next_cursor})
 

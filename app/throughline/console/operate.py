@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -30,17 +32,41 @@ async def get_state(request: Request, call: Operator) -> Response:
     return show(request, "operate.html", call, values)
 
 
+class Period(StrEnum):
+    """The times of submission among which an operator chooses."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+
+
+PERIODS = {
+    Period.HOUR: ("last hour", timedelta(hours=1)),
+    Period.DAY: ("last 24 hours", timedelta(days=1)),
+    Period.WEEK: ("last 7 days", timedelta(days=7)),
+}
+
+
 @router.get("/operate/runs")
 async def get_runs(
     request: Request,
     call: Operator,
     status: RunStatus | None = None,
+    last: Period | None = None,
     cursor: Annotated[int | None, Query(ge=1, le=LAST_SEQ)] = None,
 ) -> Response:
-    """Return the page of the runs of all users, the newest first."""
-    page = await call.services.database.all_runs.list(AllRunsQuery(LISTED, cursor, status))
-    values = {"page": page, "status": status, "statuses": list(RunStatus), "kinds": PROBLEM_KINDS}
-    return show(request, "runs.html", call, values)
+    """Return the page of the runs of all users, the newest first; with `last` those that were submitted since then."""
+    since = None if last is None else call.services.clock.now() - PERIODS[last][1]
+    page = await call.services.database.all_runs.list(AllRunsQuery(LISTED, cursor, status, since=since))
+    values = {"page": page, "status": status, "last": last, "kinds": PROBLEM_KINDS}
+    choices = {"statuses": list(RunStatus), "periods": PERIODS, "address": runs_address}
+    return show(request, "runs.html", call, {**values, **choices})
+
+
+def runs_address(**asked: object) -> str:
+    """Return the relative address of the page of runs with these filters; those that are None or empty are left out."""
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return f"operate/runs?{query}" if query else "operate/runs"
 
 
 @router.get("/operate/keys")

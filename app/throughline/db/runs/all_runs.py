@@ -3,10 +3,12 @@
 The only statements on runs that name no owner on behalf of a request. Routes check the scope before they call them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from throughline.db.connection.pool import Row
+from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.rows import error_from, fields_from, run_not_found, wait_from
 from throughline.db.statements.sql import sql
@@ -15,46 +17,93 @@ from throughline.domain.message import Source
 from throughline.domain.run import ListedRun, RunStatus, open_wait
 
 LAST_SEQ = 2**63 - 1
+FIRST_TIME, LAST_TIME = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+MOST_SKEW = timedelta(minutes=10)
+"""Most time by which the id of a run and `created_at` may differ: processes make ids before they store the run."""
+
 _COLUMNS = """
     r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.source, r.attempt, r.cancel_requested, r.created_at,
     r.started_at, r.finished_at, r.error_type, r.error_detail, r.provider_message, r.wait, r.waits_until,
     case when r.status = 'running' then r.worker end as worker,
     extract(epoch from r.lease_until - now())::float8 as lease_seconds"""
+# No index has the time of submission, but the ids of runs begin with it. The primary key finds the number of the last
+# run before the time, and of the first one after it, so that only runs in between are read.
+_ENDS = """
+    select
+        coalesce((select a.seq from runs a where a.id < :first_id order by a.id desc limit 1), 0) as after,
+        least(:before, (select b.seq from runs b where b.id > :last_id order by b.id limit 1)) as before
+"""
+_WITHIN = """
+    r.seq > e.after and r.seq < e.before
+    and r.created_at >= cast(:since as timestamptz) and r.created_at < cast(:until as timestamptz)
+"""
 # Each status is read from the end of its part of the index `runs_by_status`, so that no page sorts more than the
 # newest runs of each.
-OF_ALL = sql(
+_OF_ALL = sql(
     """
-    with page as (
-        select f.* from unnest(cast(:statuses as text[])) as s (status) cross join lateral (
-            select {columns} from runs r where r.status = s.status and r.seq < :before order by r.seq desc limit :limit
+    with ends as materialized ({ends}), page as (
+        select f.* from ends e, unnest(cast(:statuses as text[])) as s (status) cross join lateral (
+            select {columns} from runs r where r.status = s.status and {within} order by r.seq desc limit :limit
         ) f order by f.seq desc limit :limit
     )
     select p.*, u.name as owner from page p join users u on u.id = p.owner_id order by p.seq desc
 """,
     columns=_COLUMNS,
+    ends=_ENDS,
+    within=_WITHIN,
 )
-OF_SESSION = sql(
+_OF_SESSION = sql(
     """
-    with page as (
-        select {columns} from runs r
-        where r.session_id = :session_id and r.status = any(cast(:statuses as text[])) and r.seq < :before
+    with ends as materialized ({ends}), page as (
+        select {columns} from ends e, runs r
+        where r.session_id = :session_id and r.status = any(cast(:statuses as text[])) and {within}
         order by r.seq desc limit :limit
     )
     select p.*, u.name as owner from page p join users u on u.id = p.owner_id order by p.seq desc
 """,
     columns=_COLUMNS,
+    ends=_ENDS,
+    within=_WITHIN,
 )
 _OWNER = sql("select r.owner_id from runs r where r.id = :run_id")
 
 
 @dataclass(frozen=True, slots=True)
 class AllRunsQuery:
-    """The runs to list: those submitted before the run with the number `before`; None leaves a filter out."""
+    """The runs to list: those submitted before the run with the number `before`; None leaves a filter out.
+
+    They were submitted at `since` or later, and before `until`.
+    """
 
     limit: int = 50
     before: int | None = None
     status: RunStatus | None = None
     session_id: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def select_runs(query: AllRunsQuery) -> tuple[Statement, Mapping[str, object]]:
+    """Return the statement that reads the runs of a page and the next one, with its parameters."""
+    statuses = list(RunStatus) if query.status is None else [query.status]
+    parameters: dict[str, object] = {
+        "statuses": [status.value for status in statuses],
+        "before": LAST_SEQ if query.before is None else query.before,
+        "limit": query.limit + 1,
+        "since": query.since or FIRST_TIME,
+        "until": query.until or LAST_TIME,
+        "first_id": None if query.since is None else _id_at(query.since, -MOST_SKEW),
+        "last_id": None if query.until is None else _id_at(query.until, MOST_SKEW),
+    }
+    if query.session_id is None:
+        return _OF_ALL, parameters
+    return _OF_SESSION, {**parameters, "session_id": SessionId(query.session_id)}
+
+
+def _id_at(time: datetime, offset: timedelta) -> UUID:
+    """Return the smallest id of version 7 that is made at `time` plus `offset`."""
+    milliseconds = round((time.timestamp() + offset.total_seconds()) * 1000)
+    return UUID(int=max(milliseconds, 0) << 80)
 
 
 class AllRunsRepository:
@@ -66,16 +115,8 @@ class AllRunsRepository:
 
     async def list(self, query: AllRunsQuery) -> Page[ListedRun]:
         """Return one page of the runs, the last submitted first. The cursor is the number of the page's last run."""
-        statuses = list(RunStatus) if query.status is None else [query.status]
-        asked = {
-            "statuses": [status.value for status in statuses],
-            "before": LAST_SEQ if query.before is None else query.before,
-            "limit": query.limit + 1,
-        }
-        if query.session_id is None:
-            rows = await self._transactions.fetch(OF_ALL, **asked)
-        else:
-            rows = await self._transactions.fetch(OF_SESSION, **asked, session_id=SessionId(query.session_id))
+        statement, parameters = select_runs(query)
+        rows = await self._transactions.fetch(statement, **parameters)
         runs = tuple(map(_listed_from, rows[: query.limit]))
         return Page(runs, str(runs[-1].seq) if len(rows) > query.limit else None)
 
