@@ -9,11 +9,13 @@ import pytest
 from console.chats import open_chat
 from fakes.api_stage import ApiStage
 from fakes.raw_sql import run_sql
+from throughline.agents.definition import AgentDefinition, DailyBudget
+from throughline.console.budgets import BudgetRow, daily_limit
 from throughline.console.operate import LISTED, cost_rows
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.service_status import AgentFileError
-from throughline.domain.usage_report import UsageGroup, UsageKey
+from throughline.domain.usage_report import CallPurpose, ModelCall, Payer, UsageGroup, UsageKey
 
 ADDRESSES = ("operate", "operate/runs", "operate/runs?status=failed", "operate/keys")
 HOSTILE = "<script>alert(1)</script>"
@@ -101,3 +103,76 @@ def test_bars_compare_costs_or_tokens_if_no_cost_is_known() -> None:
     assert [(row.name, row.length) for row in priced] == [("b", 100.0), ("a", 25.0), ("c", 0.0)]
     assert [(row.name, row.length) for row in free] == [("b", 100.0), ("a", 25.0)]
     assert cost_rows([], UsageKey.DAY) == []
+
+
+def test_a_mark_is_at_the_budget_of_a_day() -> None:
+    below = cost_rows([group("a", "1.00", 9), group("b", "0.50", 1)], UsageKey.USER, 4.0)
+    above = cost_rows([group("a", None, 100)], UsageKey.DAY, 50.0)
+
+    assert [(row.length, row.mark) for row in below] == [(25.0, 100.0), (12.5, 100.0)]
+    assert [(row.length, row.mark) for row in above] == [(100.0, 50.0)]
+
+
+@pytest.mark.parametrize(
+    ("spent", "percent", "length", "mark"),
+    [(0.0, 0.0, 0.0, 100.0), (1.0, 25.0, 25.0, 100.0), (8.0, 200.0, 100.0, 50.0)],
+)
+def test_a_bar_of_a_budget_has_its_mark_there(spent: float, percent: float, length: float, mark: float) -> None:
+    row = BudgetRow("ada", "writer", spent, 4.0, is_usd=True)
+
+    assert (row.percent, row.length, row.mark) == (percent, length, mark)
+
+
+def used(agent: str | None) -> UsageGroup:
+    return UsageGroup({UsageKey.AGENT: agent}, 1, 0, Usage(input_tokens=5))
+
+
+def test_a_day_has_a_limit_only_if_every_used_agent_has_one() -> None:
+    first, second = limited("first", DailyBudget(usd=1.0)), limited("second", DailyBudget(usd=2.0, tokens=9))
+    agents = (first, second, limited("free", DailyBudget()))
+
+    assert daily_limit(agents, [used("first"), used(None), used("second")], is_usd=True) == 3.0
+    assert daily_limit(agents, [used("second")], is_usd=False) == 9
+    assert daily_limit(agents, [used("first"), used("second")], is_usd=False) is None
+    assert daily_limit(agents, [used("first"), used("free")], is_usd=True) is None
+    assert daily_limit(agents, [used("first"), used("gone")], is_usd=True) is None
+    assert daily_limit(agents, [used(None)], is_usd=True) is None
+
+
+def limited(name: str, budget: DailyBudget) -> AgentDefinition:
+    return AgentDefinition(name, daily_budget=budget)
+
+
+async def spend(stage: ApiStage, name: str) -> None:
+    """Store a call of a user with the agent `assistant`: 2 dollars, 60 tokens."""
+    owner_id = await stage.database.users.get_or_create(name)
+    call = ModelCall("openai:m", CallPurpose.ANSWER, Usage(input_tokens=50, output_tokens=10, cost_usd=Decimal(2)))
+    await stage.database.usage.store_calls(Payer(owner_id, agent="assistant"), [call])
+
+
+async def test_budgets_are_shown_beside_costs(keyed: ApiStage) -> None:
+    await spend(keyed, "anna")
+    await spend(keyed, "bob")
+    async with keyed.client(key=await keyed.key("anna")) as anna:
+        without = (await anna.get("/console/costs")).text
+        keyed.services.agents.replace_all([limited("assistant", DailyBudget(usd=8.0, tokens=50))])
+        own = (await anna.get("/console/costs")).text
+    async with keyed.client(key=await keyed.key("ops", Scope.READ, Scope.OPERATE)) as operator:
+        unspent = (await operator.get("/console/costs")).text
+        of_all = (await operator.get("/console/costs?by=user")).text
+
+    assert "budget" not in without
+    assert "bob" not in own
+    for text in (
+        "$8.0000",
+        "$2.0000",
+        "25 %",
+        "50 tokens",
+        "60 tokens",
+        "120 %",
+        "on the agents that were used: $8.0000",
+    ):
+        assert text in own
+    assert ("Your daily budgets" in unspent, "0 %" in unspent) == (True, True)
+    assert 'th scope="row">bob</th><td>assistant</td>' in of_all
+    assert "Daily budgets of all users" in of_all

@@ -131,4 +131,9 @@ class DaySpending:
 
 def until_next_day(now: datetime) -> timedelta:
     """Return the time until midnight. `now` is in UTC."""
-    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - now
+    return start_of_day(now) + timedelta(days=1) - now
+
+
+def start_of_day(now: datetime) -> datetime:
+    """Return the time of the last midnight. `now` is in UTC."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
