@@ -12,6 +12,7 @@ import yaml
 from console.chats import open_chat
 from fakes.api_stage import LOCAL, ApiStage
 from throughline.assembly.front_ends import routes
+from throughline.console.markdown import SCROLL, html_of
 from throughline.console.page import GERMAN, PACKAGE, POLICY
 from throughline.console.settings import ConsoleSettings
 from throughline.http.app import create_app
@@ -60,6 +61,21 @@ def test_no_template_has_a_script_or_style_of_its_own(name: str) -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|hx-on|javascript:|\|\s*safe", text)
     assert all(" src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert not re.search(r"""(?:src|href|action)=["'](?:https?:)?//""", text)
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_every_table_can_be_scrolled_by_keyboard(name: str) -> None:
+    regions = re.findall(r"""<div class="scroll" role="region" tabindex="0" aria-label="{{ _\('""", TEMPLATES[name])
+
+    assert len(regions) == TEMPLATES[name].count("<table")
+
+
+async def test_a_table_in_an_answer_can_be_scrolled_by_keyboard(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/console/sessions")).text
+
+    assert SCROLL in str(await html_of("a|b\n-|-\n1|2", ""))
+    assert 'aria-labelledby="table-word"' in SCROLL
+    assert '<span id="table-word" hidden>Table</span>' in page
 
 
 def test_every_text_has_a_german_one_and_no_other_has() -> None:

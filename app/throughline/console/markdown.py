@@ -27,6 +27,9 @@ MOST_CELLS = 5_000
 MOST_OPENING = 2_000
 """Most brackets, and most marks of quotes, of one text: the parser looks for the end of each."""
 
+SCROLL = '<div class="scroll" role="region" tabindex="0" aria-labelledby="table-word">'
+"""Beginning of what a table stands in, which can be scrolled by keyboard. Each page has the word for its name."""
+
 LARGE = 500
 """Characters from which a text is read off the event loop."""
 
@@ -60,7 +63,7 @@ def _parser() -> MarkdownIt:
     parser.core.ruler.after("inline", "citations", _link_citations)
     parser.add_render_rule("link_open", _outside_link)
     parser.add_render_rule("image", _picture)
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+    parser.add_render_rule("table_open", lambda *_: f"{SCROLL}<table>\n")
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return parser
 
