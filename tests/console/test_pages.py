@@ -140,6 +140,28 @@ async def test_an_error_is_a_page_with_its_remedy(client: httpx.AsyncClient) -> 
     assert "<script>alert" not in no_id.text
 
 
+@pytest.mark.parametrize("address", ["sessions/none", "operate", "operate/runs", "costs?days=x"])
+async def test_an_error_page_has_the_navigation_of_who_is_signed_in(
+    anna: httpx.AsyncClient, keyed: ApiStage, address: str
+) -> None:
+    page = await anna.get(f"/console/{address}")
+    async with keyed.client() as nobody:
+        outside = await nobody.get("/console/static/none.css")
+
+    assert page.status_code in {403, 404, 422}
+    assert 'action="sign-out"' in page.text
+    assert '<a href="costs"' in page.text
+    assert '<a href="operate"' not in page.text
+    assert "sign-out" not in outside.text
+
+
+async def test_a_page_of_an_unknown_key_leads_to_the_sign_in_and_shows_no_navigation(keyed: ApiStage) -> None:
+    async with keyed.client(key="tl_unknown") as unknown:
+        page = await unknown.get("/console/operate")
+
+    assert (page.status_code, page.headers["location"]) == (303, "./sign-in?next=operate")
+
+
 @pytest.mark.parametrize("address", ["sessions", "sign-in", "sessions/{id}", "sessions/{id}/news"])
 async def test_addresses_hold_behind_a_prefix_that_a_proxy_adds(client: httpx.AsyncClient, address: str) -> None:
     page = await client.get(f"/console/{address.format(id=await open_chat(client))}")

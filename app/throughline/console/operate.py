@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from throughline.console.budgets import WHOLE, daily_limit, read_budgets, size_of
-from throughline.console.page import PageReader, PageRoute, may_operate, show
+from throughline.console.page import PageOperator, PageReader, PageRoute, may_operate, show
 from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import DEFAULT_SCOPES, Scope
 from throughline.domain.run import RunStatus
 from throughline.domain.usage_report import UsageGroup, UsageKey, UsageQuery, start_of_day
-from throughline.http.call import PAGES, Call, Operator
+from throughline.http.call import PAGES, Call
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.http.services import Services
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/operate")
-async def get_state(request: Request, call: Operator) -> Response:
+async def get_state(request: Request, call: PageOperator) -> Response:
     """Return the page of the service's state: processes, queues, side jobs, circuit breakers and agents."""
     state = await call.services.read_status()
     agents, files = call.services.agents.all(), call.services.agents.describe_files()
@@ -52,7 +52,7 @@ PERIODS = {
 @router.get("/operate/runs")
 async def get_runs(
     request: Request,
-    call: Operator,
+    call: PageOperator,
     status: RunStatus | None = None,
     last: Period | None = None,
     cursor: Annotated[int | None, Query(ge=1, le=LAST_SEQ)] = None,
@@ -72,7 +72,7 @@ def runs_address(**asked: object) -> str:
 
 
 @router.get("/operate/keys")
-async def get_keys(request: Request, call: Operator) -> Response:
+async def get_keys(request: Request, call: PageOperator) -> Response:
     """Return the page of the API keys, the valid ones first."""
     keys = sorted(
         await call.services.database.keys.list(), key=lambda key: (key.revoked_at is not None, key.created_at)

@@ -16,10 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from throughline.console.text_filters import FILTERS
-from throughline.domain.errors import NotAuthenticated, NotFound, ThroughlineError
+from throughline.domain.errors import NotAllowed, NotAuthenticated, NotFound, ThroughlineError
 from throughline.domain.keys import Scope
 from throughline.http.auth import route_of
-from throughline.http.call import PAGES, Call, admit, dependencies_of
+from throughline.http.call import PAGES, Call, admit, as_operator, dependencies_of
 from throughline.http.problem_documents import error_problem, invalid_request
 from throughline.http.route_errors import PROBLEM_KINDS
 
@@ -126,10 +126,14 @@ class PageRoute(APIRoute):
 
 
 def error_page(request: Request, error: ThroughlineError) -> Response:
-    """Return the page that tells an error with its remedy, with the status of its problem document."""
+    """Return the page that tells an error with its remedy, with the status of its problem document.
+
+    It has the navigation of a reader who was admitted before the error.
+    """
     kind = PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"])
     status = error_problem(error).status_code
-    return show(request, "error.html", None, {"kind": kind, "detail": error.detail}, status)
+    call = getattr(request.state, "call", None)
+    return show(request, "error.html", call, {"kind": kind, "detail": error.detail}, status)
 
 
 def _to_sign_in(request: Request) -> Response:
@@ -143,10 +147,21 @@ def _to_sign_in(request: Request) -> Response:
 async def _page_reader(request: Request) -> Call:
     """Return a request for a page as a `Call`: who may read the path behind `/v1` may read the page of that path."""
     method, path = route_of(request)
-    return await admit(request, Scope.READ, (method, f"/v1{path.removeprefix(PAGES)}"))
+    request.state.call = call = await admit(request, Scope.READ, (method, f"/v1{path.removeprefix(PAGES)}"))
+    return call
+
+
+async def _page_operator(request: Request) -> Call:
+    try:
+        request.state.call = call = await as_operator(request)
+    except NotAllowed:
+        await _page_reader(request)  # for the page of the error
+        raise
+    return call
 
 
 PageReader: TypeAlias = Annotated[Call, Depends(_page_reader)]
+PageOperator: TypeAlias = Annotated[Call, Depends(_page_operator)]
 
 
 def may_operate(call: Call) -> bool:
