@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -45,9 +46,13 @@ PAGES = (
 )
 """Pages beside the chat, of a session with a summary."""
 
-MANY, MOST_MOVED = 1_000, 3
+MANY, MOST_KEPT = 1_000, 600
+"""Messages of a long chat, and those that the page keeps."""
+
+FAR, MOST_MOVED = 1_000_000, 3
+"""Pixels to scroll for an end of the page, and those that a message may move while others are put above or taken away."""
+
 MOST_PRESSED = 40
-"""Messages of a long chat, and pixels that a message may move while earlier ones are put above it."""
 
 MOST_TASK = 2_000
 """Milliseconds that no task of a page takes even on a busy machine: one that grows with the square would."""
@@ -319,32 +324,44 @@ async def test_nothing_serious_is_inaccessible(
             assert width <= 0, address
 
 
-async def test_scrolling_up_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:
-    gate = asyncio.Semaphore(0)
+async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:
+    gate, asked = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold(route: Route) -> None:
+        asked.set()
         await gate.acquire()
         await route.continue_()
 
+    async def scroll(page: Page, pixels: int, seen: int, awaited: int) -> None:
+        """Scroll to an end of what is loaded; `awaited` is loaded behind it then, and `seen` keeps its place."""
+        while not asked.is_set():  # the end moves away while messages come into view and get their real heights
+            await page.mouse.wheel(0, pixels)
+        asked.clear()
+        before = await resting_place(page, seen)
+        gate.release()
+        await page.locator(f"#m{awaited}").wait_for(state="attached")
+
+        assert await resting_place(page, seen) == pytest.approx(before, abs=MOST_MOVED), seen
+
     async with run_service(folder, on_double) as service, visiting(service) as visit:
         page = visit.page
-        await page.route("**/messages?before=*", hold)
+        await page.route(re.compile("/messages[?]"), hold)
         await page.goto(f"{service.url}/console/sessions/{await import_chat(service, MANY)}")
         await page.hover("#messages > li:last-child")
         for first in range(MANY - SHOWN + 1, 1, -SHOWN):
-            async with page.expect_request("**/messages?before=*"):
-                await page.mouse.wheel(0, -100_000)
-            before = await resting_place(page, first)
-            gate.release()
-            await page.locator(f"#m{first - SHOWN}").wait_for(state="attached")
-
-            assert await resting_place(page, first) == pytest.approx(before, abs=MOST_MOVED), first
-        await page.mouse.wheel(0, -100_000)
+            await scroll(page, -FAR, first, first - SHOWN)
+        await page.mouse.wheel(0, -FAR)
         await page.wait_for_function("document.getElementById('main').scrollTop === 0")
 
-        assert await page.locator("#messages > .more").count() == 0
-        assert await page.locator("#messages > li").count() == MANY
+        assert await page.locator("#messages > .more").count() == 1
+        assert await page.locator("#messages > li.message").count() == MOST_KEPT
         assert await page.locator("#m1").bounding_box() is not None
+
+        for last in range(MOST_KEPT, MANY, SHOWN):
+            await scroll(page, FAR, last, last + SHOWN)
+
+        assert await page.locator("#messages > .more").count() == 1
+        assert await page.locator("#messages > li.message").count() == MOST_KEPT
 
 
 async def resting_place(page: Page, position: int) -> float:

@@ -2,6 +2,7 @@
 
 const BLOCK = 4000; // characters of one block of a written answer: the browser lays out only the last one again
 const LOOK_EVERY = 5000; // milliseconds between two looks for what another tab has done
+const MOST_SHOWN = 600; // messages in the page: with some thousands, browsers become slow
 const notices = document.getElementById("notices");
 const at = (address) => new URL(address, document.baseURI);
 const say = (text) => { notices.textContent = text; };
@@ -371,24 +372,45 @@ function begin(session) {
     });
   }
 
-  // What the reader looks at keeps its place while earlier messages are put before it: browsers see to that, but not at
-  // the very top.
-  let height = 0;
-  document.body.addEventListener("htmx:beforeSwap", (event) => {
-    height = event.detail.elt.matches("#messages > .more:first-child") ? main.scrollHeight : 0;
+  // What the reader looks at keeps its place while messages are put before it or taken away, also where the browser does
+  // not see to that.
+  let held, top;
+  const hold = (item) => { held = item; top = item?.getBoundingClientRect().top; };
+  const keep = () => { if (held) main.scrollTop += held.getBoundingClientRect().top - top; };
+  document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    hold(detail.elt.matches("#messages > .more") ? messages.querySelector("li[data-position]") : null);
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    if (height && main.scrollTop < 200) main.scrollTop += main.scrollHeight - height;
-    height = 0;
+    if (!held) return; // the event comes once for each new item
+    const isEarlier = messages.querySelector("li[data-position]") !== held;
+    keep();
+    trim(isEarlier);
+    held = null;
   });
+
+  // The page keeps so many messages. Those at the far end leave it, and come again when the reader scrolls to them.
+  function trim(isEnd) {
+    const shown = [...messages.querySelectorAll("li[data-position]")];
+    const far = isEnd ? shown.slice(MOST_SHOWN) : shown.slice(0, -MOST_SHOWN);
+    if (!far.length || followed.size) return;
+    const more = copyOf(isEnd ? "later" : "earlier"), edge = isEnd ? messages.lastElementChild : messages.firstElementChild;
+    const next = isEnd ? `after=${shown[MOST_SHOWN - 1].dataset.position}` : `before=${shown.at(-MOST_SHOWN).dataset.position}`;
+    more.setAttribute("hx-get", `sessions/${session}/messages?${next}`);
+    hold(shown.at(isEnd ? 0 : -1));
+    edge[isEnd ? "after" : "before"](more);
+    if (edge.matches(".more")) edge.remove();
+    for (const one of far) one.remove();
+    keep();
+    window.htmx.process(more);
+  }
 
   const sought = messages.querySelector(".sought");
   const seek = () => sought.scrollIntoView({ block: sought.offsetHeight > main.clientHeight / 2 ? "start" : "center" });
   if (sought) { seek(); requestAnimationFrame(() => requestAnimationFrame(seek)); } // again, with the heights of what stands before
   else toEnd();
   attach();
-  const held = sessionStorage.getItem(unsent);
-  if (held) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(held)); }
+  const left = sessionStorage.getItem(unsent);
+  if (left) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(left)); }
   setInterval(() => {
     if (!document.hidden && !followed.size) sync();
   }, LOOK_EVERY);
