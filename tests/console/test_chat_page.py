@@ -177,7 +177,7 @@ async def test_another_users_session_is_not_there(keyed: ApiStage) -> None:
     async with keyed.client(key=await keyed.key("anna")) as anna:
         session_id = await open_chat(anna)
     async with keyed.client(key=await keyed.key("ben", Scope.READ, Scope.OPERATE)) as ben:
-        for address in ("", "/messages", "/messages/1", "/news"):
+        for address in ("", "/messages", "/messages/1", "/updates"):
             assert (await ben.get(f"/console/sessions/{session_id}{address}")).status_code == 404, address
         assert str(UUID(session_id)) not in (await ben.get("/console/sessions")).text
 
@@ -231,10 +231,10 @@ async def test_an_open_page_asks_for_what_it_does_not_show_yet(stage: ApiStage) 
     async with stage.client() as client:
         said = [{"role": "user", "content": f"message {at}"} for at in range(1, 4)]
         made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
-        news = f"/console/sessions/{made.json()['id']}/news"
-        new = await client.get(f"{news}?after=1&gauge=1")
-        nothing = await client.get(f"{news}?after=3&gauge=3")
-        in_the_middle = await client.get(f"{news}?gauge=3")
+        updates = f"/console/sessions/{made.json()['id']}/updates"
+        new = await client.get(f"{updates}?after=1&gauge=1")
+        nothing = await client.get(f"{updates}?after=3&gauge=3")
+        in_the_middle = await client.get(f"{updates}?gauge=3")
 
     assert positions(new) == [2, 3]
     assert '<p id="gauge" class="gauge" data-at="3" title=' in new.text
@@ -250,10 +250,10 @@ async def test_the_gauge_of_an_agent_that_cannot_be_used_is_hidden_and_not_count
     async with replace(played, app=create_app(played.services, LOCAL, (API, CONSOLE))).client() as client:
         session_id = await open_chat(client)
         page = await client.get(f"/console/sessions/{session_id}")
-        news = await client.get(f"/console/sessions/{session_id}/news?after=0&gauge=0")
+        updates = await client.get(f"/console/sessions/{session_id}/updates?after=0&gauge=0")
 
     assert '<p id="gauge" class="gauge" data-at="0" hidden></p>' in page.text
-    assert "gauge" not in news.text
+    assert "gauge" not in updates.text
 
 
 async def test_links_skip_the_messages_for_those_who_use_the_keyboard(client: httpx.AsyncClient) -> None:

@@ -10,8 +10,8 @@ from console.chats import open_chat
 from fakes.api_stage import ApiStage
 from fakes.raw_sql import run_sql
 from throughline.agents.definition import AgentDefinition, DailyBudget
-from throughline.console.budgets import BudgetRow, daily_limit
-from throughline.console.operate import LISTED, cost_rows
+from throughline.console.costs import BudgetRow, cost_rows
+from throughline.console.operate import LISTED
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
 from throughline.domain.service_status import AgentFileError
@@ -105,38 +105,11 @@ def test_bars_compare_costs_or_tokens_if_no_cost_is_known() -> None:
     assert cost_rows([], UsageKey.DAY) == []
 
 
-def test_a_mark_is_at_the_budget_of_a_day() -> None:
-    below = cost_rows([group("a", "1.00", 9), group("b", "0.50", 1)], UsageKey.USER, 4.0)
-    above = cost_rows([group("a", None, 100)], UsageKey.DAY, 50.0)
-
-    assert [(row.length, row.mark) for row in below] == [(25.0, 100.0), (12.5, 100.0)]
-    assert [(row.length, row.mark) for row in above] == [(100.0, 50.0)]
-
-
-@pytest.mark.parametrize(
-    ("spent", "percent", "length", "mark"),
-    [(0.0, 0.0, 0.0, 100.0), (1.0, 25.0, 25.0, 100.0), (8.0, 200.0, 100.0, 50.0)],
-)
-def test_a_bar_of_a_budget_has_its_mark_there(spent: float, percent: float, length: float, mark: float) -> None:
+@pytest.mark.parametrize(("spent", "percent", "length"), [(0.0, 0.0, 0.0), (1.0, 25.0, 25.0), (8.0, 200.0, 100.0)])
+def test_a_bar_of_a_budget_ends_at_its_limit(spent: float, percent: float, length: float) -> None:
     row = BudgetRow("ada", "writer", spent, 4.0, is_usd=True)
 
-    assert (row.percent, row.length, row.mark) == (percent, length, mark)
-
-
-def used(agent: str | None) -> UsageGroup:
-    return UsageGroup({UsageKey.AGENT: agent}, 1, 0, Usage(input_tokens=5))
-
-
-def test_a_day_has_a_limit_only_if_every_used_agent_has_one() -> None:
-    first, second = limited("first", DailyBudget(usd=1.0)), limited("second", DailyBudget(usd=2.0, tokens=9))
-    agents = (first, second, limited("free", DailyBudget()))
-
-    assert daily_limit(agents, [used("first"), used(None), used("second")], is_usd=True) == 3.0
-    assert daily_limit(agents, [used("second")], is_usd=False) == 9
-    assert daily_limit(agents, [used("first"), used("second")], is_usd=False) is None
-    assert daily_limit(agents, [used("first"), used("free")], is_usd=True) is None
-    assert daily_limit(agents, [used("first"), used("gone")], is_usd=True) is None
-    assert daily_limit(agents, [used(None)], is_usd=True) is None
+    assert (row.percent, row.length) == (percent, length)
 
 
 def limited(name: str, budget: DailyBudget) -> AgentDefinition:
@@ -170,7 +143,6 @@ async def test_budgets_are_shown_beside_costs(keyed: ApiStage) -> None:
         "50 tokens",
         "60 tokens",
         "120 %",
-        "on the agents that were used: $8.0000",
     ):
         assert text in own
     assert ("Your daily budgets" in unspent, "0 %" in unspent) == (True, True)

@@ -48,7 +48,7 @@ async def test_without_the_console_the_root_is_a_page_of_links(stage: ApiStage) 
 async def test_every_page_forbids_what_is_not_its_own(client: httpx.AsyncClient) -> None:
     session_id = await open_chat(client)
 
-    for address in ("sessions", f"sessions/{session_id}", "sign-in", "sessions/none", f"sessions/{session_id}/news"):
+    for address in ("sessions", f"sessions/{session_id}", "sign-in", "sessions/none", f"sessions/{session_id}/updates"):
         response = await client.get(f"/console/{address}")
         assert response.headers["content-security-policy"] == POLICY, address
         assert response.headers["cache-control"] == "no-store", address
@@ -162,7 +162,7 @@ async def test_a_page_of_an_unknown_key_leads_to_the_sign_in_and_shows_no_naviga
     assert (page.status_code, page.headers["location"]) == (303, "./sign-in?next=operate")
 
 
-@pytest.mark.parametrize("address", ["sessions", "sign-in", "sessions/{id}", "sessions/{id}/news"])
+@pytest.mark.parametrize("address", ["sessions", "sign-in", "sessions/{id}", "sessions/{id}/updates"])
 async def test_addresses_hold_behind_a_prefix_that_a_proxy_adds(client: httpx.AsyncClient, address: str) -> None:
     page = await client.get(f"/console/{address.format(id=await open_chat(client))}")
     base = re.search(r'<base href="([^"]+)"', page.text)

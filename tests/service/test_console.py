@@ -50,7 +50,7 @@ MANY, MOST_KEPT = 1_000, 600
 """Messages of a long chat, and those that the page keeps."""
 
 FAR, MOST_MOVED = 1_000_000, 3
-"""Pixels to scroll for an end of the page, and those that a message may move while others are put above or taken away."""
+"""Pixels to scroll for an end of the page, and those that a message may move while others come or go above it."""
 
 MOST_PRESSED = 40
 
@@ -324,44 +324,49 @@ async def test_nothing_serious_is_inaccessible(
             assert width <= 0, address
 
 
-async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:
-    gate, asked = asyncio.Semaphore(0), asyncio.Event()
+class Scrolling:
+    """Scrolls through a chat whose further parts are loaded only when the page rests."""
 
-    async def hold(route: Route) -> None:
-        asked.set()
-        await gate.acquire()
+    def __init__(self, page: Page) -> None:
+        self.page, self.gate, self.asked = page, asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(self, route: Route) -> None:
+        self.asked.set()
+        await self.gate.acquire()
         await route.continue_()
 
-    async def scroll(page: Page, pixels: int, seen: int, awaited: int) -> None:
+    async def scroll(self, pixels: int, seen: int, awaited: int) -> None:
         """Scroll to an end of what is loaded; `awaited` is loaded behind it then, and `seen` keeps its place."""
-        while not asked.is_set():  # the end moves away while messages come into view and get their real heights
-            await page.mouse.wheel(0, pixels)
-        asked.clear()
-        before = await resting_place(page, seen)
-        gate.release()
-        await page.locator(f"#m{awaited}").wait_for(state="attached")
+        while not self.asked.is_set():  # the end moves away while messages come into view and get their real heights
+            await self.page.mouse.wheel(0, pixels)
+        self.asked.clear()
+        before = await resting_place(self.page, seen)
+        self.gate.release()
+        await self.page.locator(f"#m{awaited}").wait_for(state="attached")
 
-        assert await resting_place(page, seen) == pytest.approx(before, abs=MOST_MOVED), seen
+        assert await resting_place(self.page, seen) == pytest.approx(before, abs=MOST_MOVED), seen
 
+    async def check_kept(self) -> None:
+        assert await self.page.locator("#messages > .more").count() == 1
+        assert await self.page.locator("#messages > li.message").count() == MOST_KEPT
+
+
+async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:
     async with run_service(folder, on_double) as service, visiting(service) as visit:
-        page = visit.page
-        await page.route(re.compile("/messages[?]"), hold)
+        page, scrolling = visit.page, Scrolling(visit.page)
+        await page.route(re.compile("/messages[?]"), scrolling.hold)
         await page.goto(f"{service.url}/console/sessions/{await import_chat(service, MANY)}")
         await page.hover("#messages > li:last-child")
         for first in range(MANY - SHOWN + 1, 1, -SHOWN):
-            await scroll(page, -FAR, first, first - SHOWN)
+            await scrolling.scroll(-FAR, first, first - SHOWN)
         await page.mouse.wheel(0, -FAR)
         await page.wait_for_function("document.getElementById('main').scrollTop === 0")
-
-        assert await page.locator("#messages > .more").count() == 1
-        assert await page.locator("#messages > li.message").count() == MOST_KEPT
+        await scrolling.check_kept()
         assert await page.locator("#m1").bounding_box() is not None
 
         for last in range(MOST_KEPT, MANY, SHOWN):
-            await scroll(page, FAR, last, last + SHOWN)
-
-        assert await page.locator("#messages > .more").count() == 1
-        assert await page.locator("#messages > li.message").count() == MOST_KEPT
+            await scrolling.scroll(FAR, last, last + SHOWN)
+        await scrolling.check_kept()
 
 
 async def resting_place(page: Page, position: int) -> float:

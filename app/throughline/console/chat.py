@@ -24,7 +24,7 @@ from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import WaitKind, read_question, readable_arguments
 from throughline.http.call import PAGES, Call, session_id_of
 
-SHOWN, AROUND = 40, 12
+SHOWN, BEFORE_SOUGHT = 40, 12
 """Messages of one part of the history, and those that stand before a message that is looked for."""
 
 MOST_CHARACTERS = 20_000
@@ -61,7 +61,7 @@ class RenderedMessage:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPart:
-    """A part of the history in its order, and the positions where it goes on before and after it, None at an end."""
+    """Messages in a row. Earlier ones are found with `before`, later ones with `after`; None if there are none."""
 
     messages: Sequence[RenderedMessage]
     before: int | None
@@ -75,7 +75,7 @@ async def get_chat(
     """Return the page of a session, at its end or at a message."""
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
-    history = await read_history(call, found, MessageQuery() if at is None else _around(at))
+    history = await read_history(call, found, MessageQuery() if at is None else _from_before(at))
     values = {
         **await session_values(call, session),
         "history": history,
@@ -107,15 +107,15 @@ async def get_messages(
 async def get_message(request: Request, session_id: str, position: int, call: PageReader) -> Response:
     """Return one message with its whole text."""
     found, at = session_id_of(session_id), min(max(position, 1), LAST_POSITION)
-    query = MessageQuery(at - 1, at + 1, 1, reasoning=_reasoning(call))
+    query = MessageQuery(at - 1, at + 1, 1, reasoning=_readable_reasoning(call))
     page = await call.services.database.messages.list_messages(call.owner_id, found, query)
-    shown = [await _shown(message, session_id, most=None) for message in page.items]
+    shown = [await _render(message, session_id, most=None) for message in page.items]
     history = HistoryPart(shown, None, None)
     return _show_history(request, session_id, call, history)
 
 
-@router.get("/news")
-async def get_news(
+@router.get("/updates")
+async def get_updates(
     request: Request,
     session_id: str,
     call: PageReader,
@@ -132,12 +132,12 @@ async def get_news(
     if after is not None:
         history = await read_history(call, found, MessageQuery(after, None, SHOWN, "asc"))
     last = history.messages[-1].message.position if history.messages else after
-    is_at_work = any(run.status is not RunStatus.WAITING for run in runs)
-    is_counted = not is_at_work and last not in {None, gauge}
-    report = await _report(call, found) if is_counted else None
-    values = {"runs": runs, "report": report, "is_counted": is_counted, "last": last, "at": None}
+    is_running = any(run.status is not RunStatus.WAITING for run in runs)
+    is_gauge_due = not is_running and last not in {None, gauge}
+    report = await _report(call, found) if is_gauge_due else None
+    values = {"runs": runs, "report": report, "is_gauge_due": is_gauge_due, "last": last, "at": None}
     shown = replace(history, before=None)  # those before are on the page already
-    return show(request, "news.html", call, {**HELPERS, **values, "history": shown, "session_id": session_id})
+    return show(request, "updates.html", call, {**HELPERS, **values, "history": shown, "session_id": session_id})
 
 
 def _show_history(request: Request, session_id: str, call: Call, history: HistoryPart) -> Response:
@@ -145,11 +145,12 @@ def _show_history(request: Request, session_id: str, call: Call, history: Histor
     return show(request, "messages.html", call, values)
 
 
-def _around(position: int) -> MessageQuery:
-    return MessageQuery(after=max(position - AROUND - 1, 0), limit=SHOWN)
+def _from_before(position: int) -> MessageQuery:
+    return MessageQuery(after=max(position - BEFORE_SOUGHT - 1, 0), limit=SHOWN)
 
 
-def _reasoning(call: Call) -> Literal["shown", "all"]:
+def _readable_reasoning(call: Call) -> Literal["shown", "all"]:
+    """Return which reasoning the caller may read: `all` for operators, else only what is shown to users."""
     return "all" if call.is_operator else "shown"
 
 
@@ -157,20 +158,20 @@ async def read_history(call: Call, session_id: SessionId, query: MessageQuery) -
     """Return a part of the history; a query without bounds is for its end."""
     is_end = query.after is None and query.before is None
     order: Literal["asc", "desc"] = "desc" if is_end else query.order
-    asked = MessageQuery(query.after, query.before, min(query.limit, SHOWN), order, _reasoning(call))
+    asked = MessageQuery(query.after, query.before, min(query.limit, SHOWN), order, _readable_reasoning(call))
     page = await call.services.database.messages.list_messages(call.owner_id, session_id, asked)
     messages = sorted(page.items, key=lambda message: message.position)
     has_more = page.next_cursor is not None
     first = messages[0].position if messages else 1
     last = messages[-1].position if messages else 0
     return HistoryPart(
-        [await _shown(message, str(session_id), most=MOST_CHARACTERS) for message in messages],
+        [await _render(message, str(session_id), most=MOST_CHARACTERS) for message in messages],
         first if first > 1 and (order == "asc" or has_more) else None,
         last if order == "asc" and has_more else None,
     )
 
 
-async def _shown(message: Message, session_id: str, *, most: int | None) -> RenderedMessage:
+async def _render(message: Message, session_id: str, *, most: int | None) -> RenderedMessage:
     """Return a message as the page shows it, with at most so many characters of its text."""
     text = text_of(message.content)
     cut = text if most is None else text[:most]

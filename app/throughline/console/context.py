@@ -36,14 +36,14 @@ MOST_ASKED = 4_000
 
 MOST_START = 240
 SUMMARY_PARTS = frozenset({PromptPartKind.SUMMARY, PromptPartKind.FACTS})
-UNUSABLE = (InvalidInput, NotFound, PromptCannotFit)
-"""Errors that are told within the page: the agent is gone, or its prompt cannot fit."""
+ERRORS_ON_PAGE = (InvalidInput, NotFound, PromptCannotFit)
+"""Errors that the page shows in place of the prompt: the agent is gone, or its prompt cannot fit."""
 
 router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}/context", include_in_schema=False, route_class=PageRoute)
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PromptBar:
     """The bar of a prompt, and its numbers for a table."""
 
     bar: Markup
@@ -85,7 +85,7 @@ class FoundMessage:
 async def get_context(
     request: Request, session_id: str, call: PageReader, find: Annotated[str, Query(max_length=200)] = ""
 ) -> Response:
-    """Return the page on the context of a session; with `find`, also where the messages are now that it names."""
+    """Return the page on the context of a session. `find` names messages whose state in the prompt is shown, too."""
     found = session_id_of(session_id)
     session = await call.services.database.sessions.get(call.owner_id, found)
     compactions = await call.services.database.events.newest_compactions(call.owner_id, found)
@@ -93,7 +93,7 @@ async def get_context(
     try:
         report = await call.services.report_context(call.owner_id, found)
         preview = await call.services.preview_context(call.owner_id, found, None)
-    except UNUSABLE as error:
+    except ERRORS_ON_PAGE as error:
         return show(request, "context.html", call, {**values, "report": None, "problem": error.detail})
     words = words_in(language_of(request))
     versions = (await call.services.database.summaries.list(call.owner_id, found, limit=2)).items
@@ -104,10 +104,10 @@ async def get_context(
         "summary_tokens": sum(part.tokens for part in preview.parts if part.kind in SUMMARY_PARTS),
         "problem": "",
         "preview": preview,
-        "picture": _draw(preview, words, address_of(request)),
+        "picture": _draw_prompt_bar(preview, words, address_of(request)),
         "percent": percent_of,
         "groups": list(_groups(preview)),
-        "gone": [one for one in preview.messages if one.form is not MessageVariant.WHOLE][-MOST_LISTED:],
+        "reduced": [one for one in preview.messages if one.form is not MessageVariant.WHOLE][-MOST_LISTED:],
         "gauges": context_gauges(report, (words(GAUGES[0]), words(GAUGES[1]), words(GAUGES[2]))),
         "next_step": next_step(report),
         "tools": call.services.agents.get(session.agent).tools,
@@ -126,12 +126,12 @@ async def get_preview(
     values: dict[str, object] = {**WORDS, "session_id": session_id, "percent": percent_of, "problem": ""}
     try:
         preview = await call.services.preview_context(call.owner_id, found, clean_text(content) or None)
-    except UNUSABLE as error:
+    except ERRORS_ON_PAGE as error:
         return show(request, "context_preview.html", call, {**values, "problem": error.detail})
     changed = [one for one in preview.messages if one.form is not MessageVariant.WHOLE]
     more = {
         "preview": preview,
-        "picture": _draw(preview, words_in(language_of(request)), ""),
+        "picture": _draw_prompt_bar(preview, words_in(language_of(request)), ""),
         "changed": changed[:MOST_CHANGED],
         "rest": max(len(changed) - MOST_CHANGED, 0),
     }
@@ -144,21 +144,21 @@ def _shown_states(report: ContextReport) -> set[SummaryState]:
 
 
 async def _find(call: Call, session_id: SessionId, preview: Preview, q: str) -> Mapping[str, object]:
-    """Return where the messages are now that a number or words name, or why they cannot be looked for."""
+    """Return the messages that `q` names by a number or words, each with its state in the next prompt, or why not."""
     try:
-        messages = await _named(call, session_id, q)
+        messages = await _find_messages(call, session_id, q)
     except InvalidInput as error:
         return {"find": q, "found": (), "find_problem": error.detail}
-    return {"find": q, "found": [_located(preview, message) for message in messages], "find_problem": ""}
+    return {"find": q, "found": [_locate_message(preview, message) for message in messages], "find_problem": ""}
 
 
-def _draw(preview: Preview, words: Words, address: str) -> Picture:
+def _draw_prompt_bar(preview: Preview, words: Words, address: str) -> PromptBar:
     """Return the picture of a prompt, whose slices lead to parts of the page at this address; '' for nowhere."""
     slices, marks = slices_of(preview), marks_of(preview)
     known = {name: words(english) for name, english in {**PARTS, **MARKS}.items()}
     description = words("The prompt has {used} of {most} tokens.", used=preview.tokens, most=preview.window)
     labels = BarLabels(known, description, address)
-    return Picture(draw_bar(slices, marks, labels), slices, marks)
+    return PromptBar(draw_bar(slices, marks, labels), slices, marks)
 
 
 def _groups(preview: Preview) -> Iterator[PartGroup]:
@@ -178,7 +178,7 @@ def _text(part: PromptPart, shown: dict[int, ShownMessage]) -> PartText:
     return PartText(part, text[:MOST_TEXT], max(len(text) - MOST_TEXT, 0), shown.get(message.position))
 
 
-async def _named(call: Call, session_id: SessionId, q: str) -> Sequence[Message]:
+async def _find_messages(call: Call, session_id: SessionId, q: str) -> Sequence[Message]:
     """Return the message with this number, as `12` or `#12`, or else the messages that have these words."""
     number = q.removeprefix("#")
     if number.isascii() and number.isdigit():
@@ -194,7 +194,7 @@ async def _named(call: Call, session_id: SessionId, q: str) -> Sequence[Message]
     return [hit.message for hit in result.hits]
 
 
-def _located(preview: Preview, message: Message) -> FoundMessage:
+def _locate_message(preview: Preview, message: Message) -> FoundMessage:
     """Return the message with how the next prompt shows it."""
     shown = next((one for one in preview.messages if one.position == message.position), None)
     if shown is None:

@@ -30,7 +30,7 @@ MARKS: Mapping[str, str] = {
     "threshold": "threshold",
     "budget": "budget",
 }
-MARKS_MEAN: Mapping[str, str] = {
+MARK_EXPLANATIONS: Mapping[str, str] = {
     "prune": "Above this, old tool outputs are replaced by short notes.",
     "prune_more": "Above this, fewer tool outputs stay in full.",
     "threshold": "Above this, older messages are summarized or left out.",
@@ -80,7 +80,7 @@ STAGES: Mapping[str, str] = {
     "pins_left_out": "pinned messages were left out",
 }
 ROLES: Mapping[Role, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
-FORMS: Mapping[MessageVariant, str] = {
+VARIANTS: Mapping[MessageVariant, str] = {
     MessageVariant.WHOLE: "in the prompt",
     MessageVariant.PRUNED: "a short note in the prompt",
     MessageVariant.TRUNCATED: "shortened in the prompt",
@@ -106,12 +106,12 @@ def next_step(report: ContextReport) -> str:
 WORDS: Mapping[str, object] = {
     "PARTS": PARTS,
     "MARKS": MARKS,
-    "MARKS_MEAN": MARKS_MEAN,
+    "MARK_EXPLANATIONS": MARK_EXPLANATIONS,
     "ACTIONS": ACTIONS,
     "CAUSES": CAUSES,
     "OUTCOMES": OUTCOMES,
     "STAGES": STAGES,
     "ROLES": ROLES,
-    "FORMS": FORMS,
+    "VARIANTS": VARIANTS,
 }
 """What the templates of the page use."""

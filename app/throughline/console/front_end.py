@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from throughline.console import chat, context, operate, search, sessions, sign_in, summaries
+from throughline.console import chat, context, costs, operate, search, sessions, sign_in, summaries
 from throughline.console.page import files_router
 from throughline.console.settings import ConsoleSettings
 from throughline.http.app import FrontEnd
@@ -18,6 +18,7 @@ CONSOLE = FrontEnd(
         chat.router,
         context.router,
         summaries.router,
+        costs.router,
         operate.router,
     ),
     lambda _app, _config: None,

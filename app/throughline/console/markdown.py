@@ -28,7 +28,7 @@ MOST_OPENING = 2_000
 """Most brackets, and most marks of quotes, of one text: the parser looks for the end of each."""
 
 SCROLL = '<div class="scroll" role="region" tabindex="0" aria-labelledby="table-word">'
-"""Beginning of what a table stands in, which can be scrolled by keyboard. Each page has the word for its name."""
+"""Opening tag of a table's scroll region, which takes the focus. Its name is the element `table-word` of the page."""
 
 LARGE = 500
 """Characters from which a text is read off the event loop."""

@@ -106,7 +106,7 @@ def show(
 
 
 class PageRoute(APIRoute):
-    """Route of a page. Its errors are pages, too; who is not signed in comes to the page for that."""
+    """Route of a page. Its errors are pages, too; who is not signed in is redirected to the page for signing in."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # of any kind of awaitable
         """Return the handler that shows errors as pages."""
@@ -145,13 +145,14 @@ def _to_sign_in(request: Request) -> Response:
 
 
 async def _page_reader(request: Request) -> Call:
-    """Return a request for a page as a `Call`: who may read the path behind `/v1` may read the page of that path."""
+    """Return a request for a page as a `Call`: `/console/x` needs the rights of `GET /v1/x`. Raises as `admit` does."""
     method, path = route_of(request)
     request.state.call = call = await admit(request, Scope.READ, (method, f"/v1{path.removeprefix(PAGES)}"))
     return call
 
 
 async def _page_operator(request: Request) -> Call:
+    """Return a request for a page of operators as a `Call`. Raises NotAuthenticated, NotAllowed."""
     try:
         request.state.call = call = await as_operator(request)
     except NotAllowed:

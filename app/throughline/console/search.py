@@ -25,7 +25,10 @@ router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 
 
 class AskedSearch(BaseModel):
-    """A search as the form sends it. `session` names the one chat to search, '' for all; with `more`, more is found."""
+    """A search as the form sends it. `session` names the one chat to search, '' for all.
+
+    `more` raises the limit from FIRST_HITS to MOST_HITS.
+    """
 
     q: str = Field("", max_length=1_000)
     session: str = Field("", max_length=36)
@@ -33,7 +36,7 @@ class AskedSearch(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownHit:
+class HitRow:
     """A found message with the title of its session; `pieces` are its snippet's parts and whether each is marked."""
 
     hit: Hit
@@ -43,7 +46,7 @@ class ShownHit:
 
 @router.get("/search")
 async def search_sessions(request: Request, call: PageReader, asked: Annotated[AskedSearch, Query()]) -> Response:
-    """Return the page of a search in all chats; of one in a single chat, lead to its own page."""
+    """Return the page of a search in all chats. One in a single chat is redirected to the page of that chat."""
     if asked.session:
         found = session_id_of(asked.session)
         address = f"{base_of(request)}sessions/{found}/search?q={quote(asked.q, safe='')}"
@@ -79,7 +82,7 @@ async def _search(call: Call, session_id: SessionId | None, asked: AskedSearch) 
         "Role": Role,
         "sought": asked.q,
         "reason": reason,
-        "hits": [ShownHit(hit, titles.get(hit.message.session_id, ""), tuple(pieces_of(hit))) for hit in result.hits],
+        "hits": [HitRow(hit, titles.get(hit.message.session_id, ""), tuple(pieces_of(hit))) for hit in result.hits],
         "incomplete": len(result.incomplete_sessions),
         "has_more": len(result.hits) == FIRST_HITS and not asked.more,
         "is_asked": bool(text),

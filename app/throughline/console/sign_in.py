@@ -21,7 +21,7 @@ from throughline.http.call import PAGES, ApiDependencies, dependencies_of
 
 SIGNED_IN_SECONDS = 14 * 86_400
 MOST_TRIES, TRIES_SECONDS = 20, 60.0
-"""Most failed tries of all browsers together within this time that are logged and told their reason."""
+"""Most failed tries of all browsers together within this time that are logged and answered with their reason."""
 
 MOST_FORM_BYTES = 4_000
 router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
@@ -82,7 +82,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _too_many_tries(clock: Clock) -> str:
-    """Note a failed try; return what is told in place of its reason after too many of them, '' before.
+    """Count a failed try. Return the error in place of its reason if there were too many, else ''.
 
     A valid key is accepted all the same: else anybody could keep everybody out.
     """

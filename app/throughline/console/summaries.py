@@ -17,7 +17,6 @@ from throughline.context.summaries.kept_facts_text import fact_line
 from throughline.context.summaries.later_changes import later_changes
 from throughline.domain.basic_types import SessionId, SummaryId
 from throughline.domain.errors import SummaryInProgress, ThroughlineError
-from throughline.domain.keys import Scope
 from throughline.domain.message import LAST_POSITION, clean_text
 from throughline.domain.session import Session
 from throughline.domain.summary import FactKind, KeptFact, SegmentCost, Spent, SummaryState, SummaryVersion
@@ -71,10 +70,10 @@ class ListedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownFact:
-    """A fact of a version, the position of a later statement that may have changed it (0: none), and where it stands.
+class FactRow:
+    """A kept fact of a version. `later` is the position of a later statement that may change it, 0 without one.
 
-    One that is not `is_in_text` found no room there, or another has replaced it.
+    `is_in_text` is false if the text of the summary leaves the fact out: for its size, or because another replaced it.
     """
 
     fact: KeptFact
@@ -98,7 +97,7 @@ async def get_summaries(
         "compared": shown,
         "older": older[0].version if older else None,
         "is_newest": asked.newest is None,
-        "has_gaps": has_gaps(session, page.items, is_first=asked.newest is None, is_last=not older),
+        "has_gaps": has_gaps(session, page.items, is_newest_page=asked.newest is None, is_oldest_page=not older),
         "left": shown[1] if len(shown) > 1 else None,
         "right": shown[0] if shown else None,
     }
@@ -150,10 +149,10 @@ async def get_summary(request: Request, session_id: str, summary_id: str, call: 
     return await _show(request, "summary.html", call, session, values)
 
 
-def shown_facts(version: SummaryVersion, facts: Sequence[KeptFact]) -> list[ShownFact]:
+def shown_facts(version: SummaryVersion, facts: Sequence[KeptFact]) -> list[FactRow]:
     """Return a version's facts with what has become of each."""
     later, lines = later_changes(facts, facts), {_without_later(line) for line in version.text.splitlines()}
-    return [ShownFact(fact, later[fact], _without_later(fact_line(fact)) in lines) for fact in facts]
+    return [FactRow(fact, later[fact], _without_later(fact_line(fact)) in lines) for fact in facts]
 
 
 def _without_later(line: str) -> str:
@@ -186,17 +185,19 @@ async def _show_changes(request: Request, call: Call, session: Session, names: t
 async def _show(
     request: Request, template: str, call: Call, session: Session, values: Mapping[str, object]
 ) -> Response:
-    may_write = Scope.WRITE in call.principal.scopes and call.shared_by is None
     around = await session_values(call, session)
-    return show(
-        request, template, call, {**around, "may_write": may_write, "State": SummaryState, "name": name_of, **values}
-    )
+    return show(request, template, call, {**around, "State": SummaryState, "name": name_of, **values})
 
 
-def has_gaps(session: Session, versions: Sequence[SummaryVersion], *, is_first: bool, is_last: bool) -> bool:
-    """Return whether a number is missing among these versions, which are the newest with `is_first`."""
+def has_gaps(
+    session: Session, versions: Sequence[SummaryVersion], *, is_newest_page: bool, is_oldest_page: bool
+) -> bool:
+    """Return whether a number is missing among the versions of a page, which are sorted, the newest first.
+
+    At the ends at which no other page follows, the numbers go on to the session's newest version, and to 1.
+    """
     numbers = [version.version for version in versions if version.version is not None]
-    ends = (*([session.summary_version + 1] if is_first else []), *numbers, *([0] if is_last else []))
+    ends = (*([session.summary_version + 1] if is_newest_page else []), *numbers, *([0] if is_oldest_page else []))
     return any(after - before > 1 for after, before in pairwise(ends))
 
 

@@ -58,7 +58,7 @@ def _compare(left: str, right: str) -> WordChanges:
 
 
 def _words(text: str) -> tuple[list[tuple[str, str]], bool]:
-    """Return the words of a text, each with the space behind it, and whether the text is longer than that."""
+    """Return at most MOST_WORDS words, each with the space behind it, and whether some of the text was left out."""
     words = _WORD.findall(text[:MOST_CHARACTERS])
     return words[:MOST_WORDS], len(text) > MOST_CHARACTERS or len(words) > MOST_WORDS
 

@@ -1,13 +1,13 @@
 // Sends the changes that buttons and forms describe, and in a chat the messages; shows answers while they are written.
 
 const BLOCK = 4000; // characters of one block of a written answer: the browser lays out only the last one again
-const LOOK_EVERY = 5000; // milliseconds between two looks for what another tab has done
+const POLL_MILLISECONDS = 5000; // between two questions for what another tab has done
 const MOST_SHOWN = 600; // messages in the page: with some thousands, browsers become slow
 const notices = document.getElementById("notices");
 const at = (address) => new URL(address, document.baseURI);
 const say = (text) => { notices.textContent = text; };
 
-async function reach(address, asked) {
+async function fetchPage(address, asked) {
   try {
     const response = await fetch(at(address), asked);
     if (notices.textContent === notices.dataset.unreachable) say("");
@@ -17,10 +17,10 @@ async function reach(address, asked) {
   }
 }
 
-async function call(method, address, body, headers = {}) {
+async function callRest(method, address, body, headers = {}) {
   const sent = { "X-Client": "web", Accept: "application/json", ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
-  const response = await reach(address, { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body) });
+  const response = await fetchPage(address, { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body) });
   if (response.status === 401) throw new Error(notices.dataset.signedOut);
   const text = await response.text();
   const found = text ? JSON.parse(text) : {};
@@ -37,7 +37,7 @@ async function change(element, body) {
   element.ariaBusy = "true";
   say(element.dataset.busy ?? "");
   try {
-    const found = await call(rest, url, body);
+    const found = await callRest(rest, url, body);
     if (element.dataset.shows) {
       const shown = element.querySelector(".shown");
       shown.hidden = false;
@@ -55,7 +55,7 @@ async function change(element, body) {
 // After the page was loaded again, the focus is where it was: on the button, in the form, or on the menu that has closed.
 const changing = (url) => [...document.querySelectorAll("[data-url]")].filter((one) => one.dataset.url === url);
 addEventListener("load", () => {
-  const [url, place, done] = JSON.parse(sessionStorage.getItem("changed") ?? "[]"), found = changing(url)[place];
+  const [url, index, done] = JSON.parse(sessionStorage.getItem("changed") ?? "[]"), found = changing(url)[index];
   sessionStorage.removeItem("changed");
   if (done) say(done);
   for (let one = found?.closest("details:not(.menu)"); one; one = one.parentElement.closest("details")) one.open = true;
@@ -93,19 +93,20 @@ document.addEventListener("keydown", (event) => {
 });
 
 function localTimes(inside) {
-  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+  const language = document.documentElement.lang, today = new Date().toDateString();
   for (const time of inside.querySelectorAll("time:not([title])")) {
+    const date = new Date(time.dateTime), isToday = date.toDateString() === today, isShort = time.closest(".list");
     time.title = time.dateTime;
-    time.textContent = format.format(new Date(time.dateTime));
+    time.textContent = date.toLocaleString(language, { dateStyle: isShort && isToday ? undefined : "medium", timeStyle: isShort && !isToday ? undefined : "short" });
   }
 }
 localTimes(document);
 document.body.addEventListener("htmx:afterSettle", (event) => localTimes(event.detail.elt.parentElement ?? document));
 
 const chat = document.getElementById("chat");
-if (chat) begin(chat.dataset.session);
+if (chat) openChat(chat.dataset.session);
 
-function begin(session) {
+function openChat(session) {
   const main = document.getElementById("main"), messages = document.getElementById("messages");
   const live = document.getElementById("live"), composer = document.getElementById("composer");
   const box = document.getElementById("text"), stop = document.getElementById("stop");
@@ -123,7 +124,7 @@ function begin(session) {
 
   // What is stored is shown as the service renders it.
   const part = async (address) => {
-    const response = await reach(address, { headers: { "HX-Request": "true" } });
+    const response = await fetchPage(address, { headers: { "HX-Request": "true" } });
     if (response.headers.has("HX-Redirect")) throw new Error(notices.dataset.signedOut);
     if (!response.ok) throw new Error(String(response.status));
     const template = document.createElement("template");
@@ -132,17 +133,17 @@ function begin(session) {
   };
   const sync = () => (syncing = syncing.then(async () => {
     const after = hasLater() ? "" : `after=${last()}&`;
-    const news = await part(`sessions/${session}/news?${after}gauge=${gauge().dataset.at}`);
+    const updates = await part(`sessions/${session}/updates?${after}gauge=${gauge().dataset.at}`);
     const stays = isAtEnd();
-    for (const item of [...news.querySelectorAll("li[data-position]")]) {
+    for (const item of [...updates.querySelectorAll("li[data-position]")]) {
       for (const temporary of messages.querySelectorAll(`li[data-of="${item.dataset.id}"]`)) temporary.remove();
       if (document.getElementById(item.id)) continue;
       messages.querySelector("li:not([data-position]):not(.more)")?.before(item) ?? messages.append(item);
       window.htmx.process(item);
     }
-    const counted = news.getElementById("gauge");
+    const counted = updates.getElementById("gauge");
     if (counted) gauge().replaceWith(counted);
-    showLive(news.getElementById("live"));
+    showLive(updates.getElementById("live"));
     localTimes(messages);
     const count = document.getElementById("message-count");
     if (after && last()) count.textContent = count.dataset.form.replace("{n}", last());
@@ -182,8 +183,8 @@ function begin(session) {
     };
     const on = (name, handle) => source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
     on("run.started", sync);
-    on("reasoning.delta", (data) => writer(data.message_id).think(data.text));
-    on("message.delta", (data) => writer(data.message_id).write(data.text));
+    on("reasoning.delta", (data) => writer(data.message_id).addReasoning(data.text));
+    on("message.delta", (data) => writer(data.message_id).addText(data.text));
     on("tool.call", (data) => writer(data.message_id).showCall(data));
     on("tool.result", sync);
     on("message.completed", (data) => { written.get(data.message.id)?.finish(); sync(); });
@@ -208,9 +209,9 @@ function begin(session) {
       const stays = isAtEnd();
       if (thought) { reasoning.hidden = false; reasoning.lastElementChild.append(thought); thought = ""; }
       while (waiting) {
-        const room = Math.max(BLOCK - block.textContent.length, 1);
-        block.append(waiting.slice(0, room));
-        waiting = waiting.slice(room);
+        const free = Math.max(BLOCK - block.textContent.length, 1);
+        block.append(waiting.slice(0, free));
+        waiting = waiting.slice(free);
         const line = block.textContent.length >= BLOCK ? block.textContent.lastIndexOf("\n") : -1;
         if (line < 0 && block.textContent.length < 4 * BLOCK) { block.append(waiting.slice(0, BLOCK)); waiting = waiting.slice(BLOCK); }
         if (line >= 0 || block.textContent.length >= 4 * BLOCK) {
@@ -224,13 +225,13 @@ function begin(session) {
       if (stays) toEnd();
     };
     const soon = () => { frame ||= requestAnimationFrame(show); };
-    const place = () => { if (!item.isConnected) messages.append(item); };
+    const attachItem = () => { if (!item.isConnected) messages.append(item); };
     return {
       item,
-      think(text) { place(); thought += text; soon(); },
-      write(text) { place(); waiting += text; soon(); },
+      addReasoning(text) { attachItem(); thought += text; soon(); },
+      addText(text) { attachItem(); waiting += text; soon(); },
       showCall(data) {
-        place();
+        attachItem();
         const shown = copyOf("call");
         shown.querySelector("code").textContent = data.name;
         shown.querySelector("pre").textContent = data.arguments;
@@ -251,7 +252,7 @@ function begin(session) {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     const key = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     const headers = { Prefer: "respond-async", "Idempotency-Key": key };
-    const { run } = await call("POST", `../v1/sessions/${session}/messages`, { content }, headers);
+    const { run } = await callRest("POST", `../v1/sessions/${session}/messages`, { content }, headers);
     if (hasLater()) { location.assign(at(`sessions/${session}`)); return; }
     const item = copyOf("asked");
     item.dataset.of = run.user_message_id ?? "";
@@ -268,16 +269,16 @@ function begin(session) {
     const line = text.split("\n", 1)[0], title = line.length > 60 ? `${line.slice(0, 59)}…` : line;
     chat.dataset.title = title;
     document.getElementById("session-title").textContent = title;
-    call("PATCH", `../v1/sessions/${session}`, { title }).catch((error) => say(error.message));
+    callRest("PATCH", `../v1/sessions/${session}`, { title }).catch((error) => say(error.message));
   }
 
   async function sendAgain(position, content) {
-    const copy = await call("POST", `../v1/sessions/${session}/branch`, { at: position - 1, ...(chat.dataset.copy && { title: chat.dataset.copy.slice(0, 200) }) });
+    const copy = await callRest("POST", `../v1/sessions/${session}/branch`, { at: position - 1, ...(chat.dataset.copy && { title: chat.dataset.copy.slice(0, 200) }) });
     sessionStorage.setItem(`send ${copy.id}`, JSON.stringify(content));
     location.assign(at(`sessions/${copy.id}`));
   }
   const stored = async (position) =>
-    (await call("GET", `../v1/sessions/${session}/messages?after=${position - 1}&limit=1`)).data[0].content;
+    (await callRest("GET", `../v1/sessions/${session}/messages?after=${position - 1}&limit=1`)).data[0].content;
 
   const guarded = (work) => async (...given) => { try { say(""); await work(...given); } catch (error) { say(error.message); } };
   const acts = {
@@ -295,8 +296,8 @@ function begin(session) {
       box.focus();
     },
     "leave-edit": async () => { editing = 0; edited.hidden = true; box.value = localStorage.getItem(draft) ?? ""; grow(); },
-    stop: async () => { for (const run of followed.keys()) await call("POST", `../v1/runs/${run}/cancel`); },
-    cancel: async (_, button) => { await call("POST", `../v1/runs/${button.dataset.of}/cancel`); await sync(); },
+    stop: async () => { for (const run of followed.keys()) await callRest("POST", `../v1/runs/${run}/cancel`); },
+    cancel: async (_, button) => { await callRest("POST", `../v1/runs/${button.dataset.of}/cancel`); await sync(); },
   };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-act]");
@@ -316,7 +317,7 @@ function begin(session) {
       else if (value === "reject") { given.decision = "reject"; given.reason = fields.reason; }
       else if (fields.arguments === form.elements.arguments.dataset.before) given.decision = "approve";
       else { given.decision = "edit"; given.arguments = JSON.parse(fields.arguments); }
-      await call("POST", `../v1/runs/${form.dataset.resume}/resume`, { calls: [given] });
+      await callRest("POST", `../v1/runs/${form.dataset.resume}/resume`, { calls: [given] });
       document.activeElement?.blur();
       await sync();
     })();
@@ -372,8 +373,8 @@ function begin(session) {
     });
   }
 
-  // What the reader looks at keeps its place while messages are put before it or taken away, also where the browser does
-  // not see to that.
+  // The message in view stays at its height while others are added or removed before it, also in browsers that do not
+  // see to that.
   let held, top;
   const hold = (item) => { held = item; top = item?.getBoundingClientRect().top; };
   const keep = () => { if (held) main.scrollTop += held.getBoundingClientRect().top - top; };
@@ -384,12 +385,12 @@ function begin(session) {
     if (!held) return; // the event comes once for each new item
     const isEarlier = messages.querySelector("li[data-position]") !== held;
     keep();
-    trim(isEarlier);
+    unloadFar(isEarlier);
     held = null;
   });
 
-  // The page keeps so many messages. Those at the far end leave it, and come again when the reader scrolls to them.
-  function trim(isEnd) {
+  // The page keeps MOST_SHOWN messages. Those at the far end are removed, and loaded again when the reader scrolls there.
+  function unloadFar(isEnd) {
     const shown = [...messages.querySelectorAll("li[data-position]")];
     const far = isEnd ? shown.slice(MOST_SHOWN) : shown.slice(0, -MOST_SHOWN);
     if (!far.length || followed.size) return;
@@ -413,5 +414,5 @@ function begin(session) {
   if (left) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(left)); }
   setInterval(() => {
     if (!document.hidden && !followed.size) sync();
-  }, LOOK_EVERY);
+  }, POLL_MILLISECONDS);
 }
