@@ -328,7 +328,7 @@ def test_bars_compare_tokens_where_no_cost_is_known_and_a_partial_cost_is_marked
     assert [bar.count("█") for bar in bars] == [20, 10]
     assert costs == ["$0.5000+"]
     assert sum_line(unknown) == "Together: 2 calls, 150 tokens, unknown cost"
-    assert str(next(iter(draw_usage(unknown).columns[0].cells))) == "(no single one)"
+    assert str(next(iter(draw_usage(unknown).columns[0].cells))) == "(not assigned)"
 
 
 WINDOW = ModelWindow(40_960, WindowOrigin.SERVER, "vLLM")

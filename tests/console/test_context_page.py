@@ -148,7 +148,7 @@ async def test_a_message_that_is_tried_shows_what_it_would_change(stage: ApiStag
     too_long = await client.get(f"{path}/preview", params={"content": "x" * 4_001})
 
     assert stage.pins.previewed == ["What is the port?", None]
-    assert "A summary is written first." in shown.text
+    assert "A summary would be written first." in shown.text
     assert "The prompt is above the threshold." in shown.text
     assert "old tool outputs were replaced by short notes" in shown.text
     assert "A summary would cover #1 to #2." in shown.text
@@ -221,7 +221,7 @@ async def test_a_message_that_no_line_of_the_summary_names_says_so(stage: ApiSta
 
     found = (await client.get(page_of(path), params={"find": "1"})).text
 
-    assert "No line of the summary names it" in found
+    assert "No line of the summary cites this message" in found
 
 
 async def test_the_gauge_that_fires_next_is_named(stage: ApiStage, client: httpx.AsyncClient) -> None:
@@ -233,7 +233,7 @@ async def test_the_gauge_that_fires_next_is_named(stage: ApiStage, client: httpx
     text = (await client.get(path)).text
 
     assert NEXT_STEPS[NextAction.PREPARE] in text
-    assert ["Messages since the summary reached next", "29", "30", ""] in rows_of(text)
+    assert ["Messages since the summary triggers the next step", "29", "30", ""] in rows_of(text)
 
 
 async def test_the_compactions_of_a_session_are_listed_with_their_sizes(

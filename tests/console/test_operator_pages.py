@@ -12,9 +12,11 @@ from fakes.raw_sql import run_sql
 from throughline.agents.definition import AgentDefinition, DailyBudget
 from throughline.console.costs import BudgetRow, cost_rows
 from throughline.console.operate import LISTED
+from throughline.console.page import GERMAN
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
-from throughline.domain.service_status import AgentFileError
+from throughline.domain.service_status import AgentFileError, ProcessKind
+from throughline.domain.tool import WaitKind
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer, UsageGroup, UsageKey
 
 ADDRESSES = ("operate", "operate/runs", "operate/runs?status=failed", "operate/keys")
@@ -84,6 +86,20 @@ async def test_the_person_of_a_local_service_operates_it(client: httpx.AsyncClie
     assert "throughline keys create" in page.text
     assert "data-shows" not in page.text
     assert "Costs of all users" in (await client.get("/console/costs?by=user&days=30")).text
+
+
+async def test_groups_of_costs_are_named_in_german(stage: ApiStage) -> None:
+    await spend(stage, "anna")
+    async with stage.client() as client:
+        page = (await client.get("/console/costs?by=purpose", headers={"Accept-Language": "de"})).text
+
+    assert '<option value="purpose" selected>Zweck</option>' in page
+    assert '<th scope="col">Zweck</th>' in page
+    assert '<th scope="row">Antwort</th>' in page
+
+
+def test_kinds_and_purposes_have_german_names() -> None:
+    assert {*ProcessKind, *CallPurpose, *UsageKey, *WaitKind} <= GERMAN.keys()
 
 
 @pytest.mark.parametrize("query", ["by=colour", "days=0", "days=x"])

@@ -198,7 +198,7 @@ async def test_the_cost_of_a_summary_is_told_before_it_is_written(database: Data
     assert "There is no summary yet." in page
     assert "/summarize" in page
     assert "/summaries/cost" in page
-    assert "It reads #7–#40. Calls of the summary model: about 2" in cost
+    assert "Messages to read: #7–#40. Calls of the summary model: about 2" in cost
     assert "seconds: about 3" in cost
 
 

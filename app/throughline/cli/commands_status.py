@@ -30,7 +30,7 @@ from throughline.wire.service import (
 
 BAR_CELLS = 20
 UNKNOWN = "–"
-NOBODY = "(no single one)"
+NOBODY = "(not assigned)"
 MOST_OF_NAME = 60
 DOLLAR_STEPS = 1_000_000
 """Bars have integer lengths: millionths of a dollar."""
@@ -210,7 +210,7 @@ def _state(noted: ProcessOut) -> tuple[str, str]:
         return "silent, may be dead", BAD
     said = []
     if noted.concurrency and not noted.takes_turns:
-        said.append("takes no turns now")
+        said.append("answers no messages now")
     if not noted.is_listening:
         said.append("receives no notifications")
     return (", ".join(said), WARNING) if said else ("ok", "")
@@ -313,8 +313,8 @@ async def status(as_json: bool, target: ServiceTarget) -> None:  # click's flag
             screen.draw(drawing)
     if found.is_stuck:
         raise NoWorkerAvailable(
-            f"Turns without a process: {found.unclaimed_turns}. No process takes turns: start `throughline worker`, "
-            "or look at the logs of those that run."
+            f"Turns without a process: {found.unclaimed_turns}. No process answers messages: start "
+            "`throughline worker`, or look at the logs of those that run."
         )
 
 

@@ -28,7 +28,7 @@ MARKS: Mapping[str, str] = {
     "prune": "tool outputs shortened",
     "prune_more": "more of them shortened",
     "threshold": "threshold",
-    "budget": "budget",
+    "budget": "largest prompt",
 }
 MARK_EXPLANATIONS: Mapping[str, str] = {
     "prune": "Above this, old tool outputs are replaced by short notes.",
@@ -40,7 +40,7 @@ ACTIONS: Mapping[Action, str] = {
     Action.NONE: "Nothing is changed: the prompt shows the messages as before.",
     Action.PRUNE: "The prompt is made smaller without a summary.",
     Action.FIT: "What does not fit is shortened or left out of the prompt.",
-    Action.COMPACT: "A summary is written first. Sizes and messages are those before it.",
+    Action.COMPACT: "A summary would be written first. The sizes and messages below do not include it yet.",
     Action.ADOPT: "A summary that is ready comes into use.",
 }
 CAUSES: Mapping[str, str] = {
