@@ -14,7 +14,7 @@ from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import CLAIMER
 from throughline.db.database import Database
-from throughline.db.runs.all_runs import AllRunsQuery, select_runs
+from throughline.db.runs.all_runs import MOST_SKEW, AllRunsQuery, select_runs
 from throughline.domain.keys import Scope
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import Outcome, RunError, RunStatus, user_message
@@ -270,6 +270,35 @@ async def test_runs_are_filtered_by_their_time(keyed: ApiStage, database_url: st
     assert found["both"] == found["session"] == stored[21:31]
     assert found["next page"] == stored[22:25]
     assert found["later"] == []
+
+
+@pytest.mark.parametrize(("filtered", "place", "sign"), [("since", 0, -1), ("until", 48, 1)])
+async def test_a_run_with_an_id_of_a_wrong_clock_hides_no_others(
+    keyed: ApiStage, database_url: str, filtered: str, place: int, sign: int
+) -> None:
+    async with keyed.client(key=await keyed.key("ada")) as ada:
+        await ada.post(f"{await open_session(ada)}/messages", json={"content": "hi"})
+    await store_runs(database_url, 49)
+    async with keyed.client(key=await keyed.key("ops", Scope.OPERATE)) as operator:
+        stored = await listed(operator)
+        asked = datetime.fromisoformat(str(stored[20]["created_at"])) + sign * timedelta(seconds=30)
+        await run_sql(
+            database_url,
+            """
+                update runs set id = cast(
+                    lpad(to_hex((extract(epoch from $2::timestamptz) * 1000)::int8), 12, '0') || lpad('1', 20, '7')
+                    as uuid
+                ) where id = $1
+            """,
+            UUID(str(stored[place]["id"])),
+            asked + sign * (MOST_SKEW + timedelta(seconds=15)),
+        )
+        found = await listed(operator, **{filtered: asked.isoformat()})
+
+    expected = stored[:21] if filtered == "since" else stored[20:49]
+    assert [run["created_at"] for run in found if run["id"] != stored[49]["id"]] == [
+        run["created_at"] for run in expected
+    ]
 
 
 @pytest.mark.slow

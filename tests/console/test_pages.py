@@ -140,6 +140,13 @@ async def test_an_error_is_a_page_with_its_remedy(client: httpx.AsyncClient) -> 
     assert "<script>alert" not in no_id.text
 
 
+async def test_an_unknown_address_is_told_as_a_page(client: httpx.AsyncClient) -> None:
+    for address in ("nothere", "operate/", "sessions/x/y/z"):
+        page = await client.get(f"/console/{address}", headers=HTML)
+        assert page.status_code == 404, address
+        assert "<h1>" in page.text, address
+
+
 @pytest.mark.parametrize("address", ["sessions/none", "operate", "operate/runs", "costs?days=x"])
 async def test_an_error_page_has_the_navigation_of_who_is_signed_in(
     anna: httpx.AsyncClient, keyed: ApiStage, address: str

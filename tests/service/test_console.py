@@ -53,6 +53,7 @@ FAR, MOST_MOVED = 1_000_000, 3
 """Pixels to scroll for an end of the page, and those that a message may move while others come or go above it."""
 
 MOST_PRESSED = 40
+READ_IDS = "(items) => items.map((one) => one.id || one.className)"
 
 MOST_TASK = 2_000
 """Milliseconds that no task of a page takes even on a busy machine: one that grows with the square would."""
@@ -349,6 +350,43 @@ class Scrolling:
     async def check_kept(self) -> None:
         assert await self.page.locator("#messages > .more").count() == 1
         assert await self.page.locator("#messages > li.message").count() == MOST_KEPT
+
+
+async def test_an_answer_that_streams_behind_later_messages_leaves_the_order(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("much later " * 100, pieces=100, delay_seconds=0.1))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        page, session = visit.page, await import_chat(service, 3 * SHOWN)
+        await page.goto(f"{service.url}/console/sessions/{session}?at={SHOWN}")
+        shown = await page.eval_on_selector_all("#messages > li", READ_IDS)
+        await service.client.post(
+            f"/v1/sessions/{session}/messages", json={"content": "go"}, headers={"Prefer": "respond-async"}
+        )
+        await page.locator("#stop").wait_for(state="visible")
+        await page.locator("#stop").wait_for(state="hidden")
+
+        assert await page.eval_on_selector_all("#messages > li", READ_IDS) == shown
+        assert f"{3 * SHOWN} messages" in await page.locator("#message-count").inner_text()
+
+
+async def test_a_question_stands_above_the_answer_that_is_being_written(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(ScriptStep("slowly " * 100, pieces=100, delay_seconds=0.1))
+    async with run_service(folder, on_double) as service, visiting(service) as visit:
+        await visit.page.route("**/updates?*", delayed)
+        await visit.open_chat()
+        await visit.say("hello")
+        await visit.until("li.writing", "slowly")
+        await visit.page.locator("#m1").wait_for()
+
+        assert await visit.page.locator("#m1 + li.writing").count() == 1
+
+
+async def delayed(route: Route) -> None:
+    await asyncio.sleep(0.5)
+    await route.continue_()
 
 
 async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on_double: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from throughline.agents.yaml_schema import AgentFile, OtherModelSection
 from throughline.context.budget import TARGET_BELOW_THRESHOLD
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
+from throughline.domain.message import clean_text
 from throughline.domain.service_status import AgentFileError, AgentFiles, AgentOrigin, RefusedAgentFiles
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -112,7 +113,7 @@ def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegist
     for folder in (SHIPPED, *folders):
         loaded, refused = _load_folder(folder, defaults)
         agents += loaded.values()
-        files |= {} if folder == SHIPPED else {agent.name: path.name for path, agent in loaded.items()}
+        files |= {} if folder == SHIPPED else {agent.name: clean_text(path.name) for path, agent in loaded.items()}
         wrong |= refused
     if wrong:
         raise _invalid(wrong)
@@ -122,7 +123,9 @@ def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegist
 def _invalid(wrong: Mapping[Path, str]) -> AgentInvalid:
     """Return the error of files that cannot be used; each file's own begins with its path."""
     error = AgentInvalid("\n".join(wrong.values()))
-    error.by_file = {path.name: detail.removeprefix(f"{path}:").strip() for path, detail in wrong.items()}
+    error.by_file = {
+        clean_text(path.name): clean_text(detail.removeprefix(f"{path}:").strip()) for path, detail in wrong.items()
+    }
     return error
 
 
@@ -336,7 +339,9 @@ class FolderWatch:
 
     def hide_folder(self, text: str) -> str:
         """Return a text without the path of the folder, which tells of the machine."""
-        return text.replace(f"the folder {self._folder} ", "the folder ").replace(f"{self._folder}{os.sep}", "")
+        for folder in (str(self._folder), self._module_root):
+            text = text.replace(f"the folder {folder} ", "the folder ").replace(f"{folder}{os.sep}", "")
+        return clean_text(text)
 
     def _changed_modules(self) -> tuple[str, ...]:
         now = {file: _state(file) for file in _imported_files(self._module_root)}

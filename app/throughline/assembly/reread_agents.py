@@ -92,7 +92,7 @@ class AgentRereading:
     def _errors_by_file(self, error: AgentInvalid | SettingInvalid) -> list[AgentFileError]:
         """Return the errors as operators read them over REST: without the folder's path."""
         by_file = error.by_file if isinstance(error, AgentInvalid) else {}
-        errors = [AgentFileError(file, one_line(detail)) for file, detail in by_file.items()]
+        errors = [AgentFileError(file, self.watch.hide_folder(one_line(detail))) for file, detail in by_file.items()]
         return errors or [AgentFileError(None, self.watch.hide_folder(one_line(error.detail)))]
 
     def _check_names(self, changed: Sequence[AgentDefinition]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from throughline.agents.definition import AgentDefinition
-from throughline.console.page import PageReader, PageRoute, may_operate, show
+from throughline.console.page import PageReader, PageRoute, show
 from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.usage_report import UsageGroup, UsageKey, UsageQuery, start_of_day
@@ -66,7 +66,7 @@ async def get_costs(
     """Return the page of what model calls have cost: the reader's, for operators those of all users; and of budgets."""
     until = call.services.clock.now()
     since = start_of_day(until) - timedelta(days=days - 1)
-    is_all, own_id = may_operate(call), call.principal.user_id
+    is_all, own_id = call.reaches_all_runs, call.principal.user_id
     is_by_user = is_all and by is UsageKey.USER
     groups = await call.services.database.usage.report(UsageQuery(None if is_all else own_id, since, until, (by,)))
     choice = {"by": by, "keys": list(UsageKey), "days": days, "is_all": is_all, "is_by_user": is_by_user}

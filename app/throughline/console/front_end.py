@@ -3,7 +3,7 @@
 from typing import cast
 
 from throughline.console import chat, context, costs, operate, search, sessions, sign_in, summaries
-from throughline.console.page import files_router
+from throughline.console.page import files_router, missing_router
 from throughline.console.settings import ConsoleSettings
 from throughline.http.app import FrontEnd
 from throughline.http.call import PAGES
@@ -20,6 +20,7 @@ CONSOLE = FrontEnd(
         summaries.router,
         costs.router,
         operate.router,
+        missing_router,
     ),
     lambda _app, _config: None,
     home=f"{PAGES}/sessions",

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from throughline.console.text_filters import FILTERS
 from throughline.domain.errors import NotAllowed, NotAuthenticated, NotFound, ThroughlineError
 from throughline.domain.keys import Scope
+from throughline.domain.message import clean_text
 from throughline.http.auth import route_of
 from throughline.http.call import PAGES, Call, admit, as_operator, dependencies_of
 from throughline.http.problem_documents import error_problem, invalid_request
@@ -196,3 +197,12 @@ def _assets() -> Mapping[str, bytes]:
 def asset_address(name: str) -> str:
     """Return the relative address of a file, with a part that changes with its content."""
     return f"static/{name}?{hashlib.sha256(_assets()[name]).hexdigest()[:12]}"
+
+
+missing_router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+
+
+@missing_router.get("/{path:path}")
+async def get_missing(path: str) -> Response:
+    """Raise NotFound, as a page."""
+    raise NotFound(f"The console has no page {clean_text(path)[:80]!r}.")

@@ -146,7 +146,7 @@ class Call:
 
     @property
     def reaches_all_runs(self) -> bool:
-        """Whether the caller may cancel runs of all users: an operator who does not act for another user."""
+        """Whether the caller reaches the runs and costs of all users: an operator who does not act for another user."""
         return self.is_operator and self.principal.actor is None
 
     @property

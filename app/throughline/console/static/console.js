@@ -5,12 +5,12 @@ const POLL_MILLISECONDS = 5000; // between two questions for what another tab ha
 const MOST_SHOWN = 600; // messages in the page: with some thousands, browsers become slow
 const notices = document.getElementById("notices");
 const at = (address) => new URL(address, document.baseURI);
-const say = (text) => { notices.textContent = text; };
+const say = (text) => { if (notices.textContent !== text) notices.textContent = text; };
 
 async function fetchPage(address, asked) {
   try {
     const response = await fetch(at(address), asked);
-    if (notices.textContent === notices.dataset.unreachable) say("");
+    if (response.status < 500 && notices.textContent === notices.dataset.unreachable) say("");
     return response;
   } catch {
     throw new Error(notices.dataset.unreachable);
@@ -119,26 +119,27 @@ function openChat(session) {
   const toEnd = () => { main.scrollTop = main.scrollHeight; };
   const copyOf = (id) => document.getElementById(id).content.firstElementChild.cloneNode(true);
   const last = () => Number([...messages.querySelectorAll("li[data-position]")].at(-1)?.dataset.position ?? 0);
-  const hasLater = () => messages.lastElementChild?.matches(".more") ?? false;
+  const hasLater = () => messages.querySelector("li[data-position] ~ .more") !== null;
   const gauge = () => document.getElementById("gauge");
 
   // What is stored is shown as the service renders it.
   const part = async (address) => {
     const response = await fetchPage(address, { headers: { "HX-Request": "true" } });
     if (response.headers.has("HX-Redirect")) throw new Error(notices.dataset.signedOut);
-    if (!response.ok) throw new Error(String(response.status));
+    if (response.status === 404) clearInterval(polling);
+    if (!response.ok) throw new Error(response.status === 404 ? notices.dataset.gone : notices.dataset.unreachable);
     const template = document.createElement("template");
     template.innerHTML = await response.text();
     return template.content;
   };
   const sync = () => (syncing = syncing.then(async () => {
-    const after = hasLater() ? "" : `after=${last()}&`;
+    const from = last(), after = hasLater() ? "" : `after=${from}&`;
     const updates = await part(`sessions/${session}/updates?${after}gauge=${gauge().dataset.at}`);
-    const stays = isAtEnd();
-    for (const item of [...updates.querySelectorAll("li[data-position]")]) {
+    const stays = isAtEnd(), isAtHand = !hasLater() && last() === from; // else the reader has scrolled meanwhile
+    for (const item of isAtHand ? [...updates.querySelectorAll("li[data-position]")] : []) {
       for (const temporary of messages.querySelectorAll(`li[data-of="${item.dataset.id}"]`)) temporary.remove();
       if (document.getElementById(item.id)) continue;
-      messages.querySelector("li:not([data-position]):not(.more)")?.before(item) ?? messages.append(item);
+      messages.insertBefore(item, messages.querySelector("li:not([data-position]):not(.more)"));
       window.htmx.process(item);
     }
     const counted = updates.getElementById("gauge");
@@ -146,7 +147,7 @@ function openChat(session) {
     showLive(updates.getElementById("live"));
     localTimes(messages);
     const count = document.getElementById("message-count");
-    if (after && last()) count.textContent = count.dataset.form.replace("{n}", last());
+    if (isAtHand && last()) count.textContent = count.dataset.form.replace("{n}", last());
     if (stays) toEnd();
   }).catch((error) => say(error.message)));
   // What runs or waits is shown again only if it has changed, and never while the reader writes in it.
@@ -225,7 +226,7 @@ function openChat(session) {
       if (stays) toEnd();
     };
     const soon = () => { frame ||= requestAnimationFrame(show); };
-    const attachItem = () => { if (!item.isConnected) messages.append(item); };
+    const attachItem = () => { if (!item.isConnected && !hasLater()) messages.append(item); };
     return {
       item,
       addReasoning(text) { attachItem(); thought += text; soon(); },
@@ -412,7 +413,7 @@ function openChat(session) {
   attach();
   const left = sessionStorage.getItem(unsent);
   if (left) { sessionStorage.removeItem(unsent); guarded(send)(JSON.parse(left)); }
-  setInterval(() => {
+  const polling = setInterval(() => {
     if (!document.hidden && !followed.size) sync();
   }, POLL_MILLISECONDS);
 }

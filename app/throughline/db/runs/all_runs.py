@@ -27,11 +27,18 @@ _COLUMNS = """
     case when r.status = 'running' then r.worker end as worker,
     extract(epoch from r.lease_until - now())::float8 as lease_seconds"""
 # No index has the time of submission, but the ids of runs begin with it. The primary key finds the number of the last
-# run before the time, and of the first one after it, so that only runs in between are read.
+# run before the time, and of the first one after it, so that only runs in between are read. A run whose id was made by
+# a wrong clock ends nothing: its time of submission must be there, too.
 _ENDS = """
     select
-        coalesce((select a.seq from runs a where a.id < :first_id order by a.id desc limit 1), 0) as after,
-        least(:before, (select b.seq from runs b where b.id > :last_id order by b.id limit 1)) as before
+        coalesce((
+            select a.seq from runs a where a.id < :first_id and a.created_at < cast(:since as timestamptz)
+            order by a.id desc limit 1
+        ), 0) as after,
+        least(:before, (
+            select b.seq from runs b where b.id > :last_id and b.created_at >= cast(:until as timestamptz)
+            order by b.id limit 1
+        )) as before
 """
 _WITHIN = """
     r.seq > e.after and r.seq < e.before
