@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.domain.tool_server import ServedTool, ServedTools, ToolServer
 
 
 class Tools(Protocol):
@@ -25,6 +26,16 @@ class Tools(Protocol):
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         """Run one call. Unknown tools, bad arguments, exceptions and timeouts become error results."""
+
+
+class ToolServers(Protocol):
+    """The servers of tools that agents use; connections are made when they are first needed, and kept."""
+
+    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
+        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
+
+    async def call(self, tool: ServedTool, arguments: str, context: ToolContext) -> ToolOutcome:
+        """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""
 
 
 Trigger: TypeAlias = Literal["auto", "manual"]

@@ -1,0 +1,56 @@
+"""Servers of tools, which agents use by the Model Context Protocol (MCP), and the tools that they offer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from throughline.domain.prompt import ToolSpec
+
+NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """A server as an agent file names it: a program to start (`command` and its arguments), or an address (`url`).
+
+    - `variables`: the environment variables of the program, each with the name of the service's variable whose value it
+      gets. It gets no others but PATH.
+    - `headers`: the HTTP headers of requests, each with the name of the service's variable whose value it gets.
+    - `tools`: patterns, as the shell has them, of the names of the tools that the agent gets.
+    - `needs_approval`: patterns of the names of the tools that run only after a person has approved the call.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] = ("*",)
+    needs_approval: tuple[str, ...] = ()
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTool:
+    """A tool of a server. `spec` has the name for the model, `name` is the one that the server knows.
+
+    `is_repeatable`: whether the call may be made again if the outcome of the first one is unknown.
+    """
+
+    server: ToolServer
+    name: str
+    spec: ToolSpec
+    is_repeatable: bool = False
+    needs_approval: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTools:
+    """The tools of an agent's servers. `problems` says by server why tools are missing."""
+
+    tools: Sequence[ServedTool] = ()
+    problems: Mapping[str, str] = field(default_factory=lambda: NO_PROBLEMS)
+
+    def get(self, name: str) -> ServedTool | None:
+        """Return the tool that the model knows by this name, None if no server has it."""
+        return next((tool for tool in self.tools if tool.spec.name == name), None)
