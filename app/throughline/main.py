@@ -21,6 +21,7 @@ from throughline.cli.dependencies import (
 from throughline.cli.root import command_line
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
+from throughline.domain.tool_server import ServedTools, ToolServer
 
 if TYPE_CHECKING:
     from throughline.db.database import Database
@@ -40,6 +41,7 @@ def main() -> None:
             database_status=_database_status,
             database_address=_database_address,
             check_model=_check_model,
+            check_servers=_check_servers,
             service_status=_service_status,
         )
     )
@@ -103,6 +105,12 @@ def _check_model(agent: str) -> Awaitable[ModelCheck]:
     from throughline.assembly.models import check_model_of
 
     return check_model_of(agent)
+
+
+def _check_servers(agent: str) -> Awaitable[tuple[tuple[ToolServer, ...], ServedTools]]:
+    from throughline.assembly.tool_servers import check_servers_of
+
+    return check_servers_of(agent)
 
 
 def _service_status(options: LocalOptions) -> Awaitable[ServiceStatus]:

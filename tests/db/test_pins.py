@@ -11,6 +11,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
 from fakes.stage import make_tool_box
+from fakes.tool_servers import PlayedServers
 from fakes.waiting import HANG_SECONDS, ManualClock
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
@@ -259,6 +260,7 @@ async def pinning(database: Database) -> Pinning:
         memories=database.memories,
         models=ScriptedModels(ScriptedModel()),
         tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
+        tool_servers=PlayedServers(),
         agents=AgentRegistry([AGENT]),
         calibrations=database.calibrations,
         summaries=database.summaries,

@@ -39,6 +39,7 @@ from throughline.domain.message import Source
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import QueueState, ServiceStatus
 from throughline.domain.session import NewSession
+from throughline.domain.tool_server import NO_TOOLS, ServedTools, ToolServer
 from throughline.http.follow import MEDIA_TYPE
 from throughline.http.route_errors import StreamAborted
 from throughline.http.services import ApiConfig
@@ -62,6 +63,7 @@ class FakeWorld:
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
     check: ModelCheck | None = None
+    servers: tuple[tuple[ToolServer, ...], ServedTools] = ((), NO_TOOLS)
 
     def run(self, *arguments: str, typed: str = "") -> Result:
         """Run the command line with these arguments and this standard input."""
@@ -81,6 +83,7 @@ class FakeWorld:
             database_status=self._status,
             database_address=self._address,
             check_model=self._check_model,
+            check_servers=self._check_servers,
             service_status=self._service_status,
         )
 
@@ -113,6 +116,9 @@ class FakeWorld:
     async def _check_model(self, _agent: str) -> ModelCheck:
         assert self.check is not None, "this test checks no model"
         return self.check
+
+    async def _check_servers(self, _agent: str) -> tuple[tuple[ToolServer, ...], ServedTools]:
+        return self.servers
 
     async def _service_status(self, options: LocalOptions) -> ServiceStatus:
         self.opened.append(options)

@@ -10,6 +10,7 @@ from fakes.own_hooks import OwnHooks
 from fakes.provider_double import ProviderDouble, RequestRecord, Verdict
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
+from fakes.tool_servers import PlayedServers
 from fakes.waiting import HANG_SECONDS, ManualClock
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
@@ -171,6 +172,7 @@ async def open_stage(
         memories=database.memories,
         models=ScriptedModels(model),
         tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
+        tool_servers=PlayedServers(),
         agents=AgentRegistry([agent]),
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,

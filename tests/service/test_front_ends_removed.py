@@ -109,7 +109,7 @@ async def test_the_service_works_without_a_front_end(front_end: str, tmp_path: P
     tables = {str(name) for (name,) in await run_sql(empty_database_url, "select tablename::text from pg_tables")}
 
     assert "serve" in told
-    assert front_end not in told
+    assert front_end not in told or front_end == "mcp"  # of whose name is also a command for agents' own servers
     assert "/v1/sessions" in document["paths"]
     assert gone.status_code == httpx.codes.NOT_FOUND
     assert answered["message"]["content"]

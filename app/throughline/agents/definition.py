@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from throughline.context.policy import ContextPolicy, Range
 from throughline.domain.prompt import NO_PARAMETERS, ModelParameters, OverrideField, ResponseFormat, ToolSpec
+from throughline.domain.tool_server import ToolServer
 
 
 class RecallReach(StrEnum):
@@ -96,9 +98,15 @@ class AgentDefinition:
     tool_choice: str | None = None
     allowed_tools: tuple[str, ...] | None = None
     needs_approval: frozenset[str] = frozenset()
+    mcp_servers: tuple[ToolServer, ...] = ()
     client_tools: bool = True
     max_client_rounds: Annotated[int, Range(ge=1, le=10_000)] = 500
     wait_seconds: Annotated[float, Range(ge=1, le=30 * 86_400)] = 86_400.0
+
+    def asks_approval(self, tool: str) -> bool:
+        """Return whether calls of the tool, by the name that the model knows, wait until a person approves them."""
+        patterns = (f"{server.name}__{pattern}" for server in self.mcp_servers for pattern in server.needs_approval)
+        return tool in self.needs_approval or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
     def with_model(self, other: OtherModel) -> "AgentDefinition":
         """Return the agent with another model, and that model's window and parameters."""

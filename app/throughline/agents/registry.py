@@ -174,6 +174,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         "overrides": frozenset(file.overrides),
         "override_models": tuple(own_models),
         "needs_approval": frozenset(file.needs_approval),
+        "mcp_servers": tuple(section.read(name) for name, section in file.mcp_servers.items()),
         "daily_budget": _filled(DailyBudget, file.daily_budget),
     }
     return _filled(AgentDefinition, file, **decided)

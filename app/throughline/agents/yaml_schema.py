@@ -13,6 +13,7 @@ from throughline.agents.context_schema import Address, ContextSection, Line, Sec
 from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
 from throughline.context.policy import ContextPolicy
 from throughline.domain.prompt import ModelParameters, OverrideField
+from throughline.domain.tool_server import ToolServer
 
 MOST_HEADERS = 20
 MOST_BODY_BYTES = 20_000
@@ -132,6 +133,117 @@ class OtherModelSection(Section):
         return {"model": given} if isinstance(given, str) else given
 
 
+MOST_SERVERS = 20
+MOST_ARGUMENTS, MOST_ARGUMENT_CHARACTERS = 100, 4_000
+MOST_PATTERNS = 100
+SERVER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+OUR_SERVER_HEADERS = frozenset({
+    *("accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"),
+    *("mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"),
+})
+"""Headers of requests to MCP servers that an agent file may not set, because the protocol sets them."""
+
+
+def _check_argument(argument: str) -> str:
+    if "\0" in argument:
+        raise ValueError("has a NUL character, which no argument of a program can have")
+    return argument
+
+
+def _check_pattern(pattern: str) -> str:
+    if any(map(str.isspace, pattern)):
+        raise ValueError("has white space, which the name of no tool has")
+    return pattern
+
+
+Argument = Annotated[str, Field(min_length=1, max_length=MOST_ARGUMENT_CHARACTERS), AfterValidator(_check_argument)]
+Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_pattern)]
+
+
+def _check_variable_names(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
+        if not VARIABLE_NAME.fullmatch(name):
+            raise ValueError(f"has the name {name[:40]!r}, which is no name of an environment variable")
+    return variables
+
+
+def _check_server_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name in headers:
+        if not HEADER_NAME.fullmatch(name):
+            raise ValueError(f"has the name {name[:40]!r}, which is no name of an HTTP header")
+        if name.lower() in OUR_SERVER_HEADERS:
+            raise ValueError(f"has {name}, which the protocol sets itself: remove it")
+    return headers
+
+
+class ServerSection(Section):
+    """One of `mcp_servers`: a server of tools, a program to start or an address."""
+
+    command: list[Argument] = Field(
+        default_factory=list,
+        max_length=MOST_ARGUMENTS,
+        description="The program to start and its arguments, such as `[npx, -y, some-server]`; it speaks by its "
+        "standard input and output.",
+    )
+    url: Address | None = Field(None, description="The address of a server over HTTP, in place of `command`.")
+    env: Annotated[dict[str, Variable], AfterValidator(_check_variable_names)] = Field(
+        default_factory=dict,
+        max_length=MOST_HEADERS,
+        description="Environment variables of the program, each with the name of the service's variable that has its "
+        "value: `{GITHUB_TOKEN: GITHUB_TOKEN}`. It gets no others but PATH.",
+    )
+    headers: Annotated[dict[str, Variable], AfterValidator(_check_server_headers)] = Field(
+        default_factory=dict,
+        max_length=MOST_HEADERS,
+        description="HTTP headers for `url`, each with the name of the variable that has its value: "
+        "`{Authorization: MY_SERVER_AUTHORIZATION}`.",
+    )
+    tools: list[Pattern] = Field(
+        default_factory=lambda: ["*"],
+        max_length=MOST_PATTERNS,
+        description="Patterns of the names of the tools that the agent gets, such as `get_*`.",
+    )
+    needs_approval: list[Pattern] = Field(
+        default_factory=list,
+        max_length=MOST_PATTERNS,
+        description="Patterns of the names of tools whose calls wait until a person approves them; `['*']` for all.",
+    )
+    timeout_seconds: float = policy_field(
+        ToolServer, "timeout_seconds", gt=0, le=600, description="How long a call may take."
+    )
+
+    @model_validator(mode="after")
+    def _check_one_way(self) -> "ServerSection":
+        if bool(self.command) is (self.url is not None):
+            raise ValueError("needs either command or url")
+        if self.env and self.url is not None:
+            raise ValueError("has env, which only a program (command) can have: remove it, or use headers")
+        if self.headers and self.command:
+            raise ValueError("has headers, which only a server over HTTP (url) can have: remove them, or use env")
+        return self
+
+    def read(self, name: str) -> ToolServer:
+        """Return the server as the rest of the service uses it."""
+        return ToolServer(
+            name=name,
+            command=tuple(self.command),
+            url=self.url or "",
+            variables=tuple(sorted(self.env.items())),
+            headers=tuple(sorted(self.headers.items())),
+            tools=tuple(self.tools),
+            needs_approval=tuple(self.needs_approval),
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+def _check_server_names(servers: dict[str, ServerSection]) -> dict[str, ServerSection]:
+    for name in servers:
+        if not SERVER_NAME.fullmatch(name):
+            raise ValueError(f"has the name {name[:40]!r}; a name matches {SERVER_NAME.pattern}")
+    return servers
+
+
 class BudgetSection(Section):
     """`daily_budget`: what each user may spend on the agent in a day of UTC."""
 
@@ -167,6 +279,11 @@ class AgentFile(Section):
     needs_approval: Annotated[list[Annotated[str, Field(pattern=TOOL_NAME)]], _distinct("tool")] = Field(
         default_factory=list,
         description="Names of the agent's tools whose calls wait until a person approves them.",
+    )
+    mcp_servers: Annotated[dict[str, ServerSection], AfterValidator(_check_server_names)] = Field(
+        default_factory=dict,
+        max_length=MOST_SERVERS,
+        description="Servers of tools (Model Context Protocol) by name; the model knows their tools as `name__tool`.",
     )
     client_tools: bool = policy_field(
         AgentDefinition, "client_tools", description="Whether requests may bring tools that their clients run."

@@ -15,10 +15,12 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from throughline.agents.registry import AgentRegistry
 from throughline.assembly.database import is_guest, may_migrate, open_configured_database
 from throughline.assembly.env_file import prepare_environment
 from throughline.assembly.models import agent_defaults, load_configured_agents, models_config
 from throughline.assembly.reread_agents import rereading_agents, watch_agents
+from throughline.assembly.tool_servers import open_tool_servers
 from throughline.db.database import Database
 from throughline.db.side_jobs import (
     EMBED_HISTORY,
@@ -43,7 +45,7 @@ from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
-from throughline.tools.make_function_tool import CallLimits
+from throughline.tools.make_function_tool import MAX_TOOL_RESULT_BYTES, CallLimits
 from throughline.tools.memory import make_memory_tools
 from throughline.tools.recall import make_recall_tools
 from throughline.tools.toolbox import ImportedHooks, ToolBox
@@ -221,7 +223,6 @@ def _share_with_vectors(
 
 
 VERSION = version("throughline")
-MAX_TOOL_RESULT_BYTES = 5_000_000
 RANDOM_DIGITS = 8
 RECALL_COUNTER = "tiktoken"
 """Token counter that limits the results of recall tools in calls that pass no counter of the agent's.
@@ -251,14 +252,14 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
     metrics, clock, process = PrometheusMetrics(dropped_lines), SystemClock(), _new_process(kind)
-    watch, agents = watch_agents(settings, kind), load_configured_agents(settings)
-    agents.replace_all(agents.all(), agents.files, clock.now())
+    watch, agents = watch_agents(settings, kind), _load_agents(settings, clock)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         open_tracing(settings, process) as tracing,
         compute_threads(settings.compute_threads),
         open_configured_database(settings, kind) as database,
         open_recall(settings, kind, database, embedder, clock) as recall,
+        open_tool_servers() as tool_servers,
     ):
         check_names(agents.all(), agent_defaults(settings), models, tools := _tools(settings, recall))
         dependencies = TurnDependencies(
@@ -269,6 +270,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             memories=recall.memories,
             models=models,
             tools=tools,
+            tool_servers=tool_servers,
             agents=agents,
             calibrations=CalibrationCache(database.calibrations, clock),
             summaries=database.summaries,
@@ -281,9 +283,8 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
             tracing=tracing,
         )
-        registry = _job_registry(settings, dependencies, database, recall, metrics)
-        jobs = SideJobs(database.jobs, registry, metrics, JobsConfig(process.name, settings.job_concurrency))
-        worker = _make_worker(dependencies, database, jobs, _worker_config(settings, process))
+        jobs = _side_jobs(settings, dependencies, database, recall, metrics, process=process.name)
+        worker = _make_worker(settings, process, dependencies, database, jobs)
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         async with _checked_agents(models, dependencies, rereading_agents(settings, kind, watch, dependencies)):
             yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
@@ -309,10 +310,19 @@ async def _checked_agents(
         await models.close()
 
 
-def _make_worker(dependencies: TurnDependencies, database: Database, jobs: SideJobs, config: WorkerConfig) -> Worker:
-    worker = Worker(dependencies, database.notifier.work, jobs, config)
+def _make_worker(
+    settings: Settings, process: Process, dependencies: TurnDependencies, database: Database, jobs: SideJobs
+) -> Worker:
+    worker = Worker(dependencies, database.notifier.work, jobs, _worker_config(settings, process))
     database.notifier.on_cancel(worker.on_cancel)
     return worker
+
+
+def _load_agents(settings: Settings, clock: Clock) -> AgentRegistry:
+    """Return the agents, read now. Raises AgentInvalid, SettingInvalid."""
+    agents = load_configured_agents(settings)
+    agents.replace_all(agents.all(), agents.files, clock.now())
+    return agents
 
 
 def _tools(settings: Settings, recall: RecallShare) -> ToolBox:
@@ -321,13 +331,15 @@ def _tools(settings: Settings, recall: RecallShare) -> ToolBox:
     return ToolBox(make_built_in_tools(*of_history, *make_memory_tools(recall.memories)), limits)
 
 
-def _job_registry(
+def _side_jobs(  # noqa: PLR0913  # what the jobs need
     settings: Settings,
     dependencies: TurnDependencies,
     database: Database,
     recall: RecallShare,
     metrics: PrometheusMetrics,
-) -> JobRegistry:
+    *,
+    process: str,
+) -> SideJobs:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
         idempotency_keys_hours=settings.idempotency_keys_retention_hours,
@@ -349,7 +361,8 @@ def _job_registry(
     prepare = partial(prepare_summary, dependencies, database.history.index_session)
     index = partial(index_owner, database.history, recall.embed_soon)
     reports = (WaitingTurnsReport(database.runs, metrics).record,)
-    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules, reports)
+    registry = JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules, reports)
+    return SideJobs(database.jobs, registry, metrics, JobsConfig(process, settings.job_concurrency))
 
 
 def _new_process(kind: ProcessKind) -> Process:

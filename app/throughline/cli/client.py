@@ -71,6 +71,12 @@ class UnexpectedReply(PermanentError):
     code = "unexpected_reply"
 
 
+class ServerCheckFailed(PermanentError):
+    """Error for an agent with a server of tools that cannot be used."""
+
+    code = "server_check_failed"
+
+
 class ModelCheckFailed(PermanentError):
     """Error for an agent whose model cannot be used, or refuses the tools that the agent has."""
 

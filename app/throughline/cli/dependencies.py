@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
+from throughline.domain.tool_server import ServedTools, ToolServer
 
 if TYPE_CHECKING:
     from throughline.db.database import Database
@@ -84,6 +85,7 @@ class CliDependencies:
     - `front_end` runs a front end that needs no HTTP application.
     - `database` opens the configured database while the context is open.
     - `check_model` takes the name of an agent and calls its model.
+    - `check_servers` takes the name of an agent and returns the servers that it names, and their tools.
     - `standard_input_lines` returns the reader for a chat.
     """
 
@@ -97,4 +99,5 @@ class CliDependencies:
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]
     database_address: Callable[[LocalOptions], Awaitable[str]]
     check_model: Callable[[str], Awaitable[ModelCheck]]
+    check_servers: Callable[[str], Awaitable[tuple[tuple[ToolServer, ...], ServedTools]]]
     service_status: Callable[[LocalOptions], Awaitable[ServiceStatus]]

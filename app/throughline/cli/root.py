@@ -8,6 +8,7 @@ import click
 from throughline.cli.chat.command import agents_command, chat_command
 from throughline.cli.client import TurnWaits
 from throughline.cli.commands_keys import keys, memories, users
+from throughline.cli.commands_mcp import mcp
 from throughline.cli.commands_service import db, models, serve, worker
 from throughline.cli.commands_sessions import runs, sessions
 from throughline.cli.commands_status import status, usage
@@ -62,6 +63,7 @@ def command_line(front_ends: Sequence[click.Command]) -> click.Group:
             memories,
             agents_command,
             models,
+            mcp,
             usage,
             keys,
             users,

@@ -1,9 +1,10 @@
 """Servers of tools, which agents use by the Model Context Protocol (MCP), and the tools that they offer."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.prompt import ToolSpec
 
 NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
@@ -34,7 +35,8 @@ class ToolServer:
 class ServedTool:
     """A tool of a server. `spec` has the name for the model, `name` is the one that the server knows.
 
-    `is_repeatable`: whether the call may be made again if the outcome of the first one is unknown.
+    `is_repeatable`: whether the call may be made again if the outcome of the first one is unknown. `output_schema`: the
+    JSON schema that its structured results must fit, None if there is none that can be checked within limits.
     """
 
     server: ToolServer
@@ -42,6 +44,7 @@ class ServedTool:
     spec: ToolSpec
     is_repeatable: bool = False
     needs_approval: bool = False
+    output_schema: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,13 @@ class ServedTools:
     tools: Sequence[ServedTool] = ()
     problems: Mapping[str, str] = field(default_factory=lambda: NO_PROBLEMS)
 
+    def without(self, names: Collection[str]) -> "ServedTools":
+        """Return these tools but those that the model knows by one of the names, which the agent's own tools have."""
+        return replace(self, tools=[tool for tool in self.tools if tool.spec.name not in names])
+
     def get(self, name: str) -> ServedTool | None:
         """Return the tool that the model knows by this name, None if no server has it."""
         return next((tool for tool in self.tools if tool.spec.name == name), None)
+
+
+NO_TOOLS = ServedTools()

@@ -21,6 +21,7 @@ from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached
 from throughline.execution.error_boundary import Outcome, Raised, Returned, outcome_of_awaiting
 
 NOTHING = "(the tool returned nothing)"
+MAX_TOOL_RESULT_BYTES = 5_000_000
 ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="strings"))
 
 

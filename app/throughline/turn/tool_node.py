@@ -164,28 +164,11 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: Resul
 
 
 async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
-    """Run the call and return its outcome, or an error outcome without running it.
-
-    A call is not run if its step has too many calls, the agent has no such tool, or an earlier attempt of the run may
-    have run a tool that must not be repeated.
-    """
-    run, call, most = state.claimed.run, open_call.call, turn.dependencies.config.max_calls_per_step
-    if open_call.index >= most:
-        return ToolOutcome(
-            f"This call was not run: it is number {open_call.index + 1} of its step, and the first {most} run. "
-            "Call it again in a later step if it is still needed.",
-            is_error=True,
-        )
-    if open_call.step in present(state.conversation).resumed_calls and not turn.dependencies.tools.is_repeatable(
-        call.name
-    ):
-        return ToolOutcome(
-            "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
-        )
-    offered = {spec.name for spec in present(state.agent).tools}
-    if call.name not in offered:
-        known = ", ".join(sorted(offered)) or "none"
-        return ToolOutcome(f"There is no tool named {call.name!r}. Tools you can call: {known}.", is_error=True)
+    """Run the call and return its outcome, or an error outcome without running it."""
+    reason = _refusal(turn, state, open_call)
+    if reason:
+        return ToolOutcome(reason, is_error=True)
+    run, call, agent = state.claimed.run, open_call.call, present(state.agent)
     context = ToolContext(
         session_id=run.session_id,
         owner_id=run.owner_id,
@@ -193,12 +176,39 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         idempotency_key=f"{run.id}:{call.id}",
         may_recall_all=_may_recall_all(state),
         is_shared=present(state.conversation).session.is_shared,
-        room=_room(present(state.agent)),
+        room=_room(agent),
     )
     with traced(ToolCallPart(call)) as span:
-        outcome = await turn.dependencies.tools.run(call, context)
+        served = agent.served.get(call.name)
+        if served is None:
+            outcome = await turn.dependencies.tools.run(call, context)
+        else:
+            outcome = await turn.dependencies.tool_servers.call(served, call.arguments, context)
         span.add_result(outcome)
         return outcome
+
+
+def _refusal(turn: Turn, state: TurnState, open_call: OpenCall) -> str:
+    """Return what the model is told of a call that is not run, '' for one that is.
+
+    A call is not run if its step has too many calls, the agent has no such tool, or an earlier attempt of the run may
+    have run a tool that must not be repeated.
+    """
+    call, most, agent = open_call.call, turn.dependencies.config.max_calls_per_step, present(state.agent)
+    if open_call.index >= most:
+        return (
+            f"This call was not run: it is number {open_call.index + 1} of its step, and the first {most} run. "
+            "Call it again in a later step if it is still needed."
+        )
+    served = agent.served.get(call.name)
+    is_repeatable = turn.dependencies.tools.is_repeatable(call.name) if served is None else served.is_repeatable
+    if open_call.step in present(state.conversation).resumed_calls and not is_repeatable:
+        return "This call was interrupted and whether it took effect is unknown. It was not repeated."
+    offered = {spec.name for spec in agent.tools}
+    if call.name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        return f"There is no tool named {call.name!r}. Tools you can call: {known}."
+    return ""
 
 
 def _room(agent: ReadyAgent) -> ResultRoom:
@@ -252,7 +262,9 @@ def wait_kind(state: TurnState, call: ToolCall) -> WaitKind | None:
         return WaitKind.TOOL_RESULT
     if call.name == ASK_USER:
         return WaitKind.ANSWER
-    return WaitKind.APPROVAL if call.name in agent.definition.needs_approval else None
+    served = agent.served.get(call.name)
+    is_asked = agent.definition.asks_approval(call.name) or (served is not None and served.needs_approval)
+    return WaitKind.APPROVAL if is_asked else None
 
 
 def is_client_tool(state: TurnState, name: str) -> bool:

@@ -1,12 +1,13 @@
 """Streaming of a response as server-sent events in OpenAI's form."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import structlog
 from fastapi import Response
 
+from throughline.agents.definition import AgentDefinition
 from throughline.domain.basic_types import MessageId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
@@ -80,13 +81,13 @@ class _OpenCall:
 class ResponseEvents:
     """The events of one response, from the run's events of its part; all but the first two and the last.
 
-    `client_tools` are the names of tools whose results the client brings. Calls of tools in `approvals` are left out:
-    they are shown once the run waits for them.
+    `client_tools` are the names of tools whose results the client brings. Calls of tools for which `asks_approval` is
+    true are left out: they are shown once the run waits for them.
     """
 
-    def __init__(self, client_tools: frozenset[str], approvals: frozenset[str]) -> None:
+    def __init__(self, client_tools: frozenset[str], asks_approval: Callable[[str], bool]) -> None:
         self._client_tools = client_tools
-        self._approvals = approvals
+        self._asks_approval = asks_approval
         self._next_index = 0
         self._texts: dict[MessageId, _OpenText] = {}
         self._calls: dict[tuple[MessageId, int], _OpenCall] = {}
@@ -152,7 +153,7 @@ class ResponseEvents:
             }
 
     def _add_arguments(self, event: ToolCallDelta) -> Iterator[JsonDict]:
-        if event.name in self._approvals:
+        if self._asks_approval(event.name):
             return
         key = (event.message_id, event.index)
         if key not in self._calls:
@@ -171,7 +172,7 @@ class ResponseEvents:
         """Yield the events of a call whose arguments are complete. One of the service goes on until it has a result."""
         number = self._called.get(message_id, 0)
         self._called[message_id] = number + 1
-        if call.name in self._approvals:
+        if self._asks_approval(call.name):
             return
         key = (message_id, number)
         if key not in self._calls:
@@ -377,8 +378,8 @@ def _last_event(shown: JsonDict) -> JsonDict:
 
 def _events_of(response: RunResponse) -> ResponseEvents:
     tools = response.kinds.client_tools | {ASK_USER}
-    approvals = frozenset[str]() if response.agent is None else response.agent.needs_approval
-    return ResponseEvents(tools, approvals)
+    agent = response.agent or AgentDefinition("")
+    return ResponseEvents(tools, agent.asks_approval)
 
 
 def _whole_events(response: RunResponse) -> Iterator[JsonDict]:

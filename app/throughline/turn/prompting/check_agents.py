@@ -7,6 +7,7 @@ Each error names the setting, or the agent and the field of its file.
 
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults
@@ -72,9 +73,9 @@ async def check_agent(dependencies: PromptDependencies, definition: AgentDefinit
 
     Raises SettingInvalid, and PromptCannotFit if the system prompt and tools leave no room for a conversation. The
     check uses our own count. Correction factors learned from a provider later make prompts smaller, but never stop an
-    agent that passed.
+    agent that passed. Its servers of tools are not asked: one that is away stops nothing.
     """
-    agent = await assemble_agent(dependencies, definition)
+    agent = await assemble_agent(dependencies, replace(definition, mcp_servers=()))
     summary = definition.context.summary
     if summary.model:
         dependencies.models.get(summary.model, summary.base_url, summary.api_key_env)

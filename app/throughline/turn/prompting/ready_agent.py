@@ -14,8 +14,9 @@ from throughline.context.measure import count_tool_specs
 from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import ResponseFormat, ToolSpec
+from throughline.domain.tool_server import NO_TOOLS, ServedTools
 from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
-from throughline.ports.hooks import Hooks, Tools
+from throughline.ports.hooks import Hooks, Tools, ToolServers
 from throughline.ports.metrics import Metrics
 from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
 from throughline.ports.storage import CalibrationStore, MessageStore, SummaryStore
@@ -68,7 +69,7 @@ class ReadyAgent:
 
     Our counts are multiplied by `factor` before they are compared with the window. Within a turn the factor only grows,
     with the provider's reports on the prompts it received. `correction` says why an answer of the turn was not
-    accepted.
+    accepted. `served` are the tools of the agent's servers, whose specs are among `tools`.
     """
 
     definition: AgentDefinition
@@ -79,6 +80,7 @@ class ReadyAgent:
     budget: Budget
     factor: float
     correction: str = ""
+    served: ServedTools = NO_TOOLS
 
     @property
     def system_prompt(self) -> str:
@@ -103,6 +105,7 @@ class PromptDependencies:
     summaries: SummaryStore
     models: Models
     tools: Tools
+    tool_servers: ToolServers
     agents: AgentRegistry
     calibrations: CalibrationStore
     breakers: Breakers
@@ -120,7 +123,9 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
     if definition.context.window is None:
         await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
-    tools = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
+    own = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
+    served = (await dependencies.tool_servers.tools_of(definition.mcp_servers)).without({spec.name for spec in own})
+    tools = (*own, *(tool.spec for tool in served.tools))
     agent = ReadyAgent(
         definition=definition,
         model=model,
@@ -129,6 +134,7 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
         tools_tokens=count_tool_specs(tools, counter.count),
         budget=_budget(definition, model.context_limit, None),
         factor=1.0,
+        served=served,
     )
     return await with_calibration(dependencies, agent)
 

@@ -1,0 +1,238 @@
+"""One connection to a server of tools: made when it is first needed, kept, and made again after it failed.
+
+The connection lives in a task of its own, because the SDK must leave its cancel scopes in the task that entered them.
+"""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+from mcp.client.client import Client
+from mcp.client.session import IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation, ToolListChangedNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from throughline.domain.basic_types import JsonValue
+from throughline.domain.errors import class_names, only_cause_of
+from throughline.domain.message import clean_text
+from throughline.domain.tool import ToolOutcome
+from throughline.domain.tool_server import ServedTool, ToolServer
+from throughline.execution.call_plugin import PluginTimedOut
+from throughline.execution.error_boundary import Raised, outcome_of_awaiting, running_concurrently
+from throughline.tools.mcp.bounds import Bounds, NotConnected
+from throughline.tools.mcp.catalog import Listing
+from throughline.tools.mcp.http import connect_address
+from throughline.tools.mcp.read_listing import read_listing
+from throughline.tools.mcp.results import call_tool
+from throughline.tools.mcp.stdio import PATH, connect_program
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # private, so for its type only
+
+log = structlog.get_logger(__name__)
+
+REQUEST_SECONDS = 30.0
+"""Time of a request that is no call of a tool."""
+
+HEALTHY_SECONDS = 60.0
+"""A connection that lasted so long begins again with the first pause."""
+
+SDK_LOGGERS = ("mcp", "client")
+"""Loggers of the SDK; what they write contains texts of servers, and a server decides how often."""
+
+SPARE_SECONDS = 3.0
+"""How much longer the end of a connection may take than its steps."""
+
+MAX_REASON = 300
+CLIENT = Implementation(name="throughline", version="1")
+
+
+class Connection:
+    """The connection to one server."""
+
+    def __init__(self, server: ToolServer, read_variable: Callable[[str], str], bounds: Bounds) -> None:
+        """Store the server; it is connected when the connection is first used."""
+        self._server = server
+        self._read_variable = read_variable
+        self._bounds = bounds
+        self._client: Client | None = None
+        self._listing = Listing()
+        self._listed_at = 0.0
+        self._life: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._lost = ""
+        self._secrets: tuple[str, ...] = ()
+        self._problem = ""
+        self._failures = 0
+        self._next_at = 0.0
+        self._is_closed = False
+        for name in SDK_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    async def listing(self) -> Listing:
+        """Return the server's tools. A list that is no longer fresh is renewed for later calls. Raises NotConnected."""
+        await self._connected()
+        if asyncio.get_running_loop().time() - self._listed_at > self._listing.fresh_seconds:
+            self._wake.set()
+        return self._listing
+
+    async def call(self, tool: ServedTool, arguments: dict[str, JsonValue], max_bytes: int) -> ToolOutcome:
+        """Call a tool. Raises NotConnected, ToolFailed or PluginTimedOut."""
+        client = await self._connected()
+        limit = asyncio.timeout(tool.server.timeout_seconds)
+        try:
+            async with limit:
+                return await call_tool(client, tool, arguments, max_bytes)
+        except TimeoutError:
+            if limit.expired():
+                raise PluginTimedOut from None
+            raise
+
+    async def close(self) -> None:
+        """End the connection, by force if the server does not take part."""
+        self._is_closed = True
+        life = self._life
+        for _ in range(2):
+            if life is not None and not life.done():
+                life.cancel()
+                await asyncio.wait({life}, timeout=3 * self._bounds.close_seconds + SPARE_SECONDS)
+
+    async def _connected(self) -> Client:
+        """Return the client, waiting for it as long as a turn may wait. Raises NotConnected with the reason."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._bounds.wait_seconds
+        if self._client is None and (self._life is None or self._life.done()):
+            if self._next_at > until:
+                raise NotConnected(self._problem)
+            await asyncio.sleep(self._next_at - loop.time())
+        if self._client is None and not self._is_closed:
+            if self._life is None or self._life.done():
+                self._begin()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._settled.wait()
+        if self._client is None:
+            raise NotConnected(self._problem or "it is still being connected; its tools come when it has answered")
+        return self._client
+
+    def _begin(self) -> None:
+        self._settled.clear()
+        self._wake.clear()
+        self._lost = self._problem = ""
+        # an empty context: the connection serves all turns, so that its logs belong to none
+        self._life = asyncio.create_task(self._live(), name="mcp connection", context=contextvars.Context())
+
+    async def _live(self) -> None:
+        """Connect, and keep the connection until it fails."""
+        began = asyncio.get_running_loop().time()
+        try:
+            outcome = await outcome_of_awaiting(self._keep_connected())
+        finally:
+            self._client = None
+            self._problem = "the service is stopping"
+            self._settled.set()
+        assert isinstance(outcome, Raised)
+        now = asyncio.get_running_loop().time()
+        self._failures = 1 if now - began > HEALTHY_SECONDS else self._failures + 1
+        pause = self._bounds.first_pause_seconds * 2.0 ** min(self._failures - 1, 30)
+        self._next_at = now + min(pause, self._bounds.longest_pause_seconds)
+        self._problem = self._reason(outcome.error)
+        log.warning("mcp server lost", server=self._server.name, reason=self._problem, failures=self._failures)
+
+    async def _keep_connected(self) -> None:
+        client = Client(
+            self._transport(),
+            read_timeout_seconds=REQUEST_SECONDS,
+            message_handler=self._receive,
+            client_info=CLIENT,
+            cache=None,
+        )
+        async with asyncio.timeout(self._bounds.connect_seconds) as limit, client:
+            await self._list(client)
+            limit.reschedule(None)
+            self._client = client
+            self._settled.set()
+            async with running_concurrently(lambda: self._listen(client), "mcp subscription"):
+                await self._renew_lists(client)
+
+    async def _list(self, client: Client) -> None:
+        self._listing = await read_listing(client, self._bounds)
+        self._listed_at = asyncio.get_running_loop().time()
+
+    async def _renew_lists(self, client: Client) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._lost:
+                raise NotConnected(self._lost)
+            await self._list(client)
+            await asyncio.sleep(self._bounds.relist_seconds)
+
+    async def _listen(self, client: Client) -> None:
+        """Listen for changes of the list of tools, as servers of the revision 2026-07-28 tell them."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        while True:
+            await self._follow_changes(client)
+            await asyncio.sleep(self._bounds.relist_seconds)
+            self._wake.set()
+
+    async def _follow_changes(self, client: Client) -> None:
+        with suppress(SubscriptionLost):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._wake.set()
+
+    async def _receive(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._wake.set()
+
+    def _report_lost(self, reason: str) -> None:
+        self._lost = self._lost or reason
+        self._wake.set()
+
+    def _transport(self) -> AbstractAsyncContextManager["TransportStreams"]:
+        """Return the transport to the server. Raises NotConnected if a variable is not set."""
+        server = self._server
+        if server.command:
+            variables = {PATH: self._read_variable(PATH), **self._values(server.variables)}
+            return connect_program(server, variables, self._bounds, self._report_lost)
+        return connect_address(server, self._values(server.headers), self._bounds, self._report_lost)
+
+    def _values(self, named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+        values = {name: self._read_variable(variable) for name, variable in named}
+        for name, variable in named:
+            if not values[name]:
+                raise NotConnected(f"the environment variable {variable} is not set, from which {name} is taken")
+        self._secrets = tuple(values.values())
+        return values
+
+    def _reason(self, error: BaseException) -> str:
+        """Return why the connection ended, without the values of variables."""
+        text = self._lost or self._reason_of(only_cause_of(error))
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    def _reason_of(self, error: BaseException) -> str:
+        match error:
+            case NotConnected():
+                return str(error)
+            case TimeoutError():
+                return f"it did not list its tools within {self._bounds.connect_seconds:g} seconds"
+            case MCPError():
+                return f"it answered with an error: {clean_text(error.message)[:MAX_REASON]}"
+            case ValidationError():
+                place = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
+                return f"its answer is not valid MCP, at {clean_text(place)[:MAX_REASON]}"
+            case _:
+                return f"it failed with {class_names(error)}"

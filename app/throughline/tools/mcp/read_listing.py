@@ -1,0 +1,105 @@
+"""Reading of a server's list of tools, which may be long, broken or hostile."""
+
+import json
+from collections.abc import Mapping
+
+from mcp.client.client import Client
+from mcp_types import Tool
+
+from throughline.domain.basic_types import JsonObject
+from throughline.domain.message import clean_text
+from throughline.execution.json_schema import MAX_LEVELS, MAX_SCHEMA_BYTES, SchemaInvalid, check_schema
+from throughline.tools.mcp.bounds import Bounds
+from throughline.tools.mcp.catalog import ListedTool, Listing
+
+MAX_PAGES = 20
+MAX_LISTED = 1_000
+MAX_TOOL_NAME = 128
+"""Longest name of a tool; the protocol recommends the same."""
+
+MAX_DESCRIPTION = 4_000
+MAX_PROBLEMS = 10
+MAX_SHOWN = 80
+
+
+async def read_listing(client: Client, bounds: Bounds) -> Listing:
+    """Return the server's tools, at most MAX_LISTED of at most MAX_PAGES pages.
+
+    A tool with a name or schema that cannot be used is left out and named in the problems.
+    """
+    tools: dict[str, ListedTool] = {}
+    problems: list[str] = []
+    cursor: str | None = None
+    fresh_seconds = 0.0
+    for page_number in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        if page_number == 0:
+            fresh_seconds = page.ttl_ms / 1_000 or bounds.list_seconds
+        for tool in page.tools:
+            problem = "has the name of another tool" if tool.name in tools else _problem(tool)
+            if problem:
+                problems.append(f"the tool {clean_text(tool.name)[:MAX_SHOWN]!r} is left out: it {problem}")
+            else:
+                tools[tool.name] = _listed(tool)
+        cursor = page.next_cursor
+        if cursor is None or len(tools) >= MAX_LISTED:
+            break
+    if cursor is not None or len(tools) > MAX_LISTED:
+        problems.append(f"its list of tools was read to the tool {min(len(tools), MAX_LISTED)} only")
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
+    fresh_seconds = min(max(fresh_seconds, bounds.relist_seconds), bounds.list_seconds)
+    return Listing(tuple(tools.values())[:MAX_LISTED], tuple(problems), fresh_seconds)
+
+
+def _problem(tool: Tool) -> str:
+    """Return why the tool cannot be used, '' if it can."""
+    if not tool.name or len(tool.name) > MAX_TOOL_NAME or clean_text(tool.name) != tool.name:
+        return f"has no name of 1 to {MAX_TOOL_NAME} characters without NUL"
+    if tool.input_schema.get("type") != "object" or not isinstance(tool.input_schema.get("properties", {}), Mapping):
+        return "has an input schema that is not one of an object"
+    if _levels(tool.input_schema) > MAX_LEVELS:
+        return f"has an input schema of more than {MAX_LEVELS} levels"
+    text = json.dumps(tool.input_schema, ensure_ascii=False)
+    if clean_text(text) != text or "\\u0000" in text:
+        return "has NUL or half of a surrogate pair in its input schema"
+    if len(text.encode()) > MAX_SCHEMA_BYTES:
+        return f"has an input schema of more than {MAX_SCHEMA_BYTES:,} bytes"
+    return ""
+
+
+def _levels(value: object) -> int:
+    """Return the number of levels of lists and objects; those beyond MAX_LEVELS are not all counted."""
+    level = 0
+    present = [value]
+    while level <= MAX_LEVELS and present:
+        lists = [item for item in present if isinstance(item, list)]
+        objects = [item for item in present if isinstance(item, dict)]
+        if not lists and not objects:
+            break
+        level += 1
+        present = [inner for item in lists for inner in item] + [inner for item in objects for inner in item.values()]
+    return level
+
+
+def _listed(tool: Tool) -> ListedTool:
+    hints = tool.annotations
+    text = clean_text(tool.description or tool.title or tool.name)
+    return ListedTool(
+        name=tool.name,
+        description=text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]} …",
+        schema={"properties": {}, **tool.input_schema},
+        output_schema=_checkable(tool.output_schema),
+        is_repeatable=hints is not None and bool(hints.read_only_hint or hints.idempotent_hint),
+    )
+
+
+def _checkable(schema: JsonObject | None) -> JsonObject | None:
+    """Return the schema if results can be checked against it within limits, else None."""
+    if schema is None or _levels(schema) > MAX_LEVELS:
+        return None
+    try:
+        check_schema(schema)
+    except SchemaInvalid:
+        return None
+    return schema

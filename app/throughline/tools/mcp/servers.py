@@ -1,0 +1,92 @@
+"""Implementation of the `ToolServers` port: one connection per server and process, made when it is first needed.
+
+Nothing of the package `mcp` is imported before that, because the import takes most of a second.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from throughline.domain.message import clean_text
+from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
+from throughline.domain.tool_server import ServedTool, ServedTools, ToolServer
+from throughline.execution.error_boundary import Raised, outcome_of_awaiting
+from throughline.tools.make_function_tool import CallLimits, ToolFailed, failed, failure_for_model
+from throughline.tools.mcp.bounds import Bounds, NotConnected
+from throughline.tools.mcp.catalog import Listing, choose_tools
+
+if TYPE_CHECKING:
+    from throughline.tools.mcp.connection import Connection
+
+
+class McpServers:
+    """The servers of all agents. An async context manager, which ends all connections at its exit."""
+
+    def __init__(
+        self, read_variable: Callable[[str], str], max_result_bytes: int, *, bounds: Bounds | None = None
+    ) -> None:
+        """Connect nothing yet. `read_variable` returns a variable of the environment, '' if it is not set."""
+        self._read_variable = read_variable
+        self._max_result_bytes = max_result_bytes
+        self._bounds = bounds or Bounds()
+        self._connections: dict[ToolServer, Connection] = {}
+        self._class: type[Connection] | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._is_closed = True
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
+        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
+        listings = await asyncio.gather(*(self._listing(server) for server in servers))
+        return choose_tools(zip(servers, listings, strict=True))
+
+    async def call(self, tool: ServedTool, arguments: str, context: ToolContext) -> ToolOutcome:
+        """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""
+        text = clean_text(arguments).strip() or "{}"
+        if not is_json_object(text):
+            return failed(f"The arguments of {tool.spec.name} are not valid: send one JSON object.")
+        outcome = await outcome_of_awaiting(self._call(tool, text))
+        if isinstance(outcome, Raised):
+            limits = CallLimits(tool.server.timeout_seconds, self._max_result_bytes)
+            return failure_for_model(outcome.error, tool.spec.name, context, limits)
+        return outcome.value
+
+    async def _call(self, tool: ServedTool, arguments: str) -> ToolOutcome:
+        try:
+            connection = await self._connection(tool.server)
+            return await connection.call(tool, json.loads(arguments), self._max_result_bytes)
+        except NotConnected as error:
+            raise ToolFailed(f"{tool.spec.name} was not called: its server is not connected: {error}.") from error
+
+    async def _listing(self, server: ToolServer) -> Listing:
+        try:
+            return await (await self._connection(server)).listing()
+        except NotConnected as error:
+            return Listing(problems=(str(error),), is_known=False)
+
+    async def _connection(self, server: ToolServer) -> "Connection":
+        """Return the connection to the server, which all agents share whatever tools they get from it."""
+        if self._class is None:
+            self._class = await asyncio.to_thread(_load)
+        if self._is_closed:
+            raise NotConnected("the service is stopping")
+        shared = replace(server, tools=(), needs_approval=(), timeout_seconds=0.0)
+        if shared not in self._connections:
+            self._connections[shared] = self._class(shared, self._read_variable, self._bounds)
+        return self._connections[shared]
+
+
+def _load() -> "type[Connection]":
+    """Import the modules that use the package `mcp`. Raises NotConnected if it is not installed."""
+    try:
+        from throughline.tools.mcp.connection import Connection  # noqa: PLC0415  # the package is optional
+    except ImportError as error:
+        raise NotConnected("MCP needs a package that is not installed: run `pip install 'throughline[mcp]'`") from error
+    return Connection

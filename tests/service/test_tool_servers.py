@@ -1,0 +1,97 @@
+"""Tools of MCP servers in the real service: called in turns, not called twice after a kill, ended with the service."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
+from fakes.service_process import ServiceProcess, run_service
+from fakes.waiting import HANG_SECONDS
+
+pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+pytestmark = pytest.mark.slow
+
+SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+AGENT = """
+name: served
+mcp_servers:
+  fake: {{command: {command}, env: {{SECRET: FAKE_SECRET}}, needs_approval: [fail]}}
+  away: {{command: [no-such-program]}}
+"""
+
+
+def environment(folder: Path, on_double: Mapping[str, str]) -> Mapping[str, str]:
+    agents = folder / "agents"
+    agents.mkdir()
+    command = json.dumps([sys.executable, str(SERVER)])
+    (agents / "served.yaml").write_text(AGENT.format(command=command))
+    return {**on_double, "AGENTS_DIR": str(agents), "FAKE_SECRET": "given", "OTHER_SECRET": "kept"}
+
+
+def calling(tool: str, **arguments: object) -> ScriptStep:
+    return ScriptStep(calls=(ScriptedCall("call_1", f"fake__{tool}", json.dumps(arguments)),))
+
+
+def programs_of(service: ServiceProcess) -> list[psutil.Process]:
+    """Return the servers that the service has started."""
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    return [child for child in children if SERVER.name in " ".join(child.cmdline())]
+
+
+async def result_of(service: ServiceProcess, session: str) -> str:
+    return next(str(message["content"]) for message in await service.history(session) if message["role"] == "tool")
+
+
+async def test_a_turn_calls_a_tool_of_a_server_which_gets_no_other_variables(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(calling("variable", wanted="SECRET"), ScriptStep("Done."))
+    async with run_service(folder, environment(folder, on_double)) as service:
+        session = await service.new_session("served")
+        answer = await service.send(session, "go")
+        names, value = json.loads(await result_of(service, session))
+        (program,) = programs_of(service)
+
+        assert answer.json()["run"]["status"] == "succeeded"
+        assert value == "given"
+        assert "OTHER_SECRET" not in names
+        assert "DATABASE_URL" not in names
+
+    await ended(program)
+
+
+async def ended(program: psutil.Process) -> None:
+    async with asyncio.timeout(HANG_SECONDS):
+        while program.is_running() and program.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_call_that_a_kill_interrupts_is_not_made_again(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(calling("hang"), ScriptStep("I do not know."))
+    settings = environment(folder, on_double)
+    async with run_service(folder, settings) as service:
+        session = await service.new_session("served")
+        sent = await service.client.post(
+            f"/v1/sessions/{session}/messages", json={"content": "go"}, headers={"Prefer": "respond-async"}
+        )
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(await service.history(session)) < 2 or not programs_of(service):
+                await asyncio.sleep(0.05)
+        (program,) = programs_of(service)
+        await service.kill()
+    await ended(program)
+
+    async with run_service(folder, settings) as service:
+        async with asyncio.timeout(HANG_SECONDS):
+            while (await service.client.get(f"/v1/runs/{sent.json()['run']['id']}")).json()["status"] != "succeeded":
+                await asyncio.sleep(0.05)
+        told = await result_of(service, session)
+
+    assert "whether it took effect is unknown" in told

@@ -1,0 +1,379 @@
+"""Servers of tools that are programs: well-behaved ones made with the SDK, and such that misbehave."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from fakes import waiting
+from fakes.waiting import HANG_SECONDS, until
+from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.domain.tool_server import ServedTool, ToolServer
+from throughline.tools.mcp.bounds import Bounds
+from throughline.tools.mcp.servers import McpServers
+
+pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
+
+NIL = UUID(int=0)
+CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
+FAKES = Path(waiting.__file__).parent
+GOOD = (sys.executable, str(FAKES / "mcp_server.py"))
+HOSTILE = (sys.executable, str(FAKES / "hostile_mcp_server.py"))
+BOUNDS = Bounds(
+    wait_seconds=HANG_SECONDS,
+    first_pause_seconds=0.01,
+    relist_seconds=0.01,
+    close_seconds=0.2,
+    message_bytes=200_000,
+)
+PYTHONPATH = os.pathsep.join(path for path in sys.path if path)
+VARIABLES = {"PATH": os.environ["PATH"], "PYTHONPATH_HERE": PYTHONPATH, "SECRET": "s3cret", "UNNAMED": "hidden"}
+
+
+def read_variable(name: str) -> str:
+    return VARIABLES.get(name, "")
+
+
+def good(**more: object) -> ToolServer:
+    return ToolServer("fake", command=GOOD, variables=(("PYTHONPATH", "PYTHONPATH_HERE"),), **more)  # type: ignore[arg-type]  # fields
+
+
+def hostile(mode: str, *arguments: str, timeout_seconds: float = HANG_SECONDS) -> ToolServer:
+    return ToolServer("bad", command=(*HOSTILE, mode, *arguments), timeout_seconds=timeout_seconds)
+
+
+@pytest.fixture
+async def servers() -> AsyncGenerator[McpServers]:
+    async with McpServers(read_variable, 10_000, bounds=BOUNDS) as made:
+        yield made
+
+
+async def find(servers: McpServers, server: ToolServer, name: str) -> ServedTool:
+    served = await servers.tools_of([server])
+    tool = next((tool for tool in served.tools if tool.name == name), None)
+    assert tool is not None, served
+    return tool
+
+
+async def call(servers: McpServers, server: ToolServer, name: str = "act", **arguments: object) -> ToolOutcome:
+    return await servers.call(await find(servers, server, name), json.dumps(arguments), CONTEXT)
+
+
+async def test_the_tools_of_a_server_have_its_name_and_its_hints(servers: McpServers) -> None:
+    served = await servers.tools_of([good(needs_approval=("a*",))])
+
+    add = served.get("fake__add")
+    assert add is not None
+    assert (add.name, add.spec.description, add.is_repeatable, add.needs_approval) == (
+        "add",
+        "Add two numbers.",
+        True,
+        True,
+    )
+    assert add.spec.parameters["required"] == ["a", "b"]
+    hang = served.get("fake__hang")
+    assert hang is not None
+    assert (hang.is_repeatable, hang.needs_approval) == (False, False)
+    assert served.problems == {}
+
+
+async def test_an_agent_gets_the_tools_that_its_patterns_name(servers: McpServers) -> None:
+    served = await servers.tools_of([good(tools=("p*", "add", "lost"))])
+
+    assert [tool.name for tool in served.tools] == ["add", "point"]
+    assert served.problems == {"fake": "it has no tool 'lost'"}
+
+
+async def test_results_are_text(servers: McpServers) -> None:
+    assert await call(servers, good(), "add", a=1, b=2) == ToolOutcome("3")
+    point = await call(servers, good(), "point")
+    assert json.loads(point.text) == {"x": 1, "y": 2}
+    blocks = await call(servers, good(), "blocks")
+    assert blocks.text.splitlines() == [
+        "first",
+        "[image image/png, 12 kB]",
+        "file:///a.txt",
+        "inside b",
+        "file:///c.bin [file , 3 bytes]",
+    ]
+
+
+async def test_errors_of_a_tool_are_error_results(servers: McpServers) -> None:
+    assert await call(servers, good(), "raw") == ToolOutcome("said no", is_error=True)
+    failed = await call(servers, good(), "fail")
+    assert failed.is_error
+    wrong = await call(servers, good(), "add", a="x")
+    assert wrong.is_error
+    tool = await find(servers, good(), "add")
+    assert await servers.call(tool, "[1]", CONTEXT) == ToolOutcome(
+        "The arguments of fake__add are not valid: send one JSON object.", is_error=True
+    )
+
+
+async def test_a_tool_that_asks_for_input_is_told_to_the_model(servers: McpServers) -> None:
+    asked = await call(servers, good(), "ask")
+
+    assert asked == ToolOutcome(
+        "fake__ask was not completed: the server asked for input, which this service does not give yet.", is_error=True
+    )
+
+
+async def test_a_program_gets_the_named_variables_only(servers: McpServers) -> None:
+    server = ToolServer("fake", command=GOOD, variables=(("PYTHONPATH", "PYTHONPATH_HERE"), ("TOKEN", "SECRET")))
+
+    outcome = await call(servers, server, "variable", wanted="TOKEN")
+
+    names, value = json.loads(outcome.text)
+    assert value == "s3cret"
+    assert set(names) - {"LC_CTYPE"} == {"PATH", "PYTHONPATH", "TOKEN"}
+
+
+async def test_a_variable_that_is_not_set_is_named(servers: McpServers) -> None:
+    served = await servers.tools_of([ToolServer("fake", command=GOOD, variables=(("TOKEN", "MISSING"),))])
+
+    assert served.problems == {"fake": "the environment variable MISSING is not set, from which TOKEN is taken"}
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(servers: McpServers) -> None:
+    tool = await find(servers, good(), "hang")
+    calling = asyncio.create_task(servers.call(tool, "{}", CONTEXT))
+    await call(servers, good(), "add", a=1, b=2)
+
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+    async with asyncio.timeout(HANG_SECONDS):
+        while (await call(servers, good(), "cancellations")).text != "1":
+            pass
+
+
+async def test_a_changed_list_is_read_again(servers: McpServers) -> None:
+    assert (await call(servers, good(), "grow")).text == "done"
+
+    async with asyncio.timeout(HANG_SECONDS):
+        while (await servers.tools_of([good()])).get("fake__grown") is None:
+            await asyncio.sleep(0.02)
+
+
+async def test_agents_share_the_connection_to_a_server(servers: McpServers, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    one = hostile("family", str(mark))
+    await servers.tools_of([one])
+    first = mark.read_text()
+    await servers.tools_of([ToolServer("bad", command=one.command, tools=("x",))])
+
+    assert mark.read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("die", "bad__act: the connection to its server ended before the result (Connection closed). "),
+        ("flood", "bad__act: the connection to its server ended before the result (Connection closed). "),
+        ("not_a_result", "bad__act: the server's answer is not valid MCP. "),
+    ],
+)
+async def test_a_broken_answer_leaves_the_effect_unknown(servers: McpServers, mode: str, text: str) -> None:
+    outcome = await call(servers, hostile(mode))
+
+    assert outcome == ToolOutcome(f"{text}Whether it took effect is unknown.", is_error=True)
+
+
+@pytest.mark.parametrize("mode", ["die", "flood"])
+async def test_a_lost_connection_is_made_again(servers: McpServers, mode: str) -> None:
+    assert (await call(servers, hostile(mode))).is_error
+
+    again = await call(servers, hostile(mode))
+
+    assert "Connection closed" in again.text
+
+
+@pytest.mark.parametrize("mode", ["hang", "late"])
+async def test_a_call_ends_at_its_time_limit(servers: McpServers, mode: str, tmp_path: Path) -> None:
+    server = hostile(mode, str(tmp_path / "mark"), timeout_seconds=0.1)
+    outcome = await call(servers, server)
+
+    assert outcome == ToolOutcome(
+        "bad__act did not answer within 0.1 seconds and was given up. Whether it took effect is unknown.",
+        is_error=True,
+    )
+    await until((tmp_path / "mark").exists)  # the protocol's cancellation
+
+
+async def test_an_answer_after_the_time_changes_nothing(servers: McpServers) -> None:
+    await call(servers, hostile("late", timeout_seconds=0.1))
+
+    assert (await call(servers, hostile("late"))).text == "late"
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("garbage", "after garbage"),
+        ("characters", "a\ufffdb\ufffdc"),
+        ("chatter", "after chatter"),
+        ("errors", "done"),
+    ],
+)
+async def test_noise_does_not_hide_the_answer(servers: McpServers, mode: str, text: str) -> None:
+    assert await call(servers, hostile(mode)) == ToolOutcome(text)
+
+
+async def test_a_refused_call_says_what_the_server_said(servers: McpServers) -> None:
+    assert await call(servers, hostile("refuse")) == ToolOutcome(
+        "bad__act was refused by its server: no such tool", is_error=True
+    )
+
+
+@pytest.mark.parametrize("mode", ["lie", "pattern"])
+async def test_a_result_that_does_not_fit_its_schema_is_an_error(servers: McpServers, mode: str) -> None:
+    outcome = await call(servers, hostile(mode))
+
+    assert outcome.is_error
+    assert outcome.text.startswith("bad__act was called, but its result does not fit the schema that its server gave: ")
+
+
+async def test_names_are_such_that_providers_take(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("names")])
+
+    names = {tool.name: tool.spec.name for tool in served.tools}
+    assert names["remember"] == "bad__remember"
+    assert names["ä"] == "bad___"
+    assert names["a.b"].startswith("bad__a_b_")
+    assert names["a_b"].startswith("bad__a_b_")
+    assert len(set(names.values())) == len(names) == 7
+    assert all(len(name) <= 64 for name in names.values())
+    assert "the tool 'twice' is left out: it has the name of another tool" in served.problems["bad"]
+    assert "the tool 'y\ufffdz' is left out" in served.problems["bad"]
+
+
+async def test_a_tool_whose_schema_cannot_be_used_is_left_out(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("schemas")])
+
+    assert [tool.name for tool in served.tools] == ["good"]
+    assert served.tools[0].spec.description == "see\ufffd" + "d" * 3_996 + " …"
+    problems = served.problems["bad"]
+    for name, problem in {
+        "large": "has an input schema of more than 20,000 bytes",
+        "deep": "has an input schema of more than 60 levels",
+        "none": "has NUL or half of a surrogate pair in its input schema",
+    }.items():
+        assert f"the tool {name!r} is left out: it {problem}" in problems
+
+
+async def test_a_list_that_is_not_valid_is_a_problem(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("array")])
+
+    assert served.problems == {"bad": "its answer is not valid MCP, at tools.1.inputSchema.type"}
+
+
+async def test_an_agent_gets_a_limited_number_of_tools(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("many")])
+
+    assert len(served.tools) == 128
+    assert "200 tools are allowed, of which the first 128 are used" in served.problems["bad"]
+
+
+async def test_a_list_without_end_is_read_to_a_limit(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("pages")])
+
+    assert len(served.tools) == 20
+    assert served.problems == {"bad": "its list of tools was read to the tool 20 only"}
+
+
+async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> None:
+    bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
+    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+        served = await servers.tools_of([hostile("silent")])
+
+    assert served.problems == {"bad": "it is still being connected; its tools come when it has answered"}
+
+
+async def test_a_server_that_fails_is_called_again_after_a_growing_pause() -> None:
+    bounds = Bounds(wait_seconds=HANG_SECONDS, first_pause_seconds=10 * HANG_SECONDS, longest_pause_seconds=10_000)
+    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+        first = await servers.tools_of([hostile("refuse_start")])
+        second = await servers.tools_of([hostile("refuse_start")])
+
+    assert first.problems == second.problems == {"bad": "its program ended, or closed its output"}
+
+
+async def test_a_program_that_does_not_exist_is_named(servers: McpServers) -> None:
+    served = await servers.tools_of([ToolServer("fake", command=("no-such-program",))])
+
+    assert served.problems == {"fake": "there is no program 'no-such-program' on PATH"}
+
+
+async def test_one_bad_server_does_not_take_the_tools_of_another(servers: McpServers) -> None:
+    served = await servers.tools_of([hostile("refuse_start"), good()])
+
+    assert served.get("fake__add") is not None
+    assert set(served.problems) == {"bad"}
+
+
+async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    async with McpServers(read_variable, 10_000, bounds=BOUNDS) as servers:
+        await servers.tools_of([hostile("family", str(mark))])
+        pids = json.loads(mark.read_text())
+        assert [has_ended(pid) for pid in pids] == [False, False]
+
+    await until(lambda: all(has_ended(pid) for pid in pids))
+
+
+async def test_nothing_is_connected_after_the_end(servers: McpServers) -> None:
+    tool = await find(servers, good(), "add")
+    await servers.__aexit__(None, None, None)
+
+    outcome = await servers.call(tool, '{"a": 1, "b": 2}', CONTEXT)
+    assert outcome.text == "fake__add was not called: its server is not connected: the service is stopping."
+
+
+OWNER = """
+import asyncio, sys
+from tool_servers.test_programs import hostile, read_variable
+from throughline.tools.mcp.servers import McpServers
+
+async def main():
+    async with McpServers(read_variable, 10_000) as servers:
+        print(await servers.tools_of([hostile("family", sys.argv[1])]), flush=True)
+        await asyncio.sleep(1_000)
+
+asyncio.run(main())
+"""
+
+
+async def test_programs_die_with_a_service_that_was_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        OWNER,
+        str(mark),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+    )
+    assert owner.stdout is not None
+    assert b"ServedTools" in await owner.stdout.readline()
+    pids = json.loads(mark.read_text())
+
+    owner.send_signal(signal.SIGKILL)
+    await owner.wait()
+
+    await until(lambda: all(has_ended(pid) for pid in pids))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
