@@ -11,10 +11,10 @@ import yaml
 
 from console.chats import open_chat
 from fakes.api_stage import LOCAL, ApiStage
+from throughline.assembly.env_file import PROGRAM_SETTINGS
 from throughline.assembly.front_ends import routes
 from throughline.console.markdown import SCROLL, html_of
 from throughline.console.page import GERMAN, PACKAGE, POLICY
-from throughline.console.settings import ConsoleSettings
 from throughline.http.app import create_app
 
 HTML = {"Accept": "text/html"}
@@ -33,8 +33,7 @@ async def test_the_root_leads_browsers_to_the_console_and_programs_to_the_links(
 
 
 async def test_without_the_console_the_root_is_a_page_of_links(stage: ApiStage) -> None:
-    settings = ConsoleSettings(console=False)
-    front_ends = routes(settings)
+    front_ends = routes(PROGRAM_SETTINGS.model_validate({"console": False}))
     app = create_app(stage.services, LOCAL, front_ends)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:

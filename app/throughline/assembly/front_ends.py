@@ -20,6 +20,7 @@ FRONT_ENDS = (
     "throughline.api",
     "throughline.openai",
     "throughline.console",
+    "throughline.mcp",
     "throughline.slack",
 )
 """Packages with a value `PARTS`."""

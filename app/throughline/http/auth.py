@@ -178,8 +178,8 @@ class Authenticator:
         local mode for a request that may come from another machine or page.
         """
         principal = await self._identify(headers, credentials, scope)
-        if scope is not None and scope not in principal.scopes:
-            raise NotAllowed(f"This request needs a key with the scope `{scope.value}`.")
+        if scope is not None:
+            check_scope(principal, scope)
         return principal
 
     async def recheck(self, credentials: Credentials) -> None:
@@ -279,6 +279,12 @@ class Authenticator:
         if token.seconds_left <= 0:
             raise NotAuthenticated(f"The token expired at {token.expires_at.isoformat()}. {HOW_TO_RENEW}")
         return token.principal, token.seconds_left
+
+
+def check_scope(principal: Principal, scope: Scope) -> None:
+    """Raise NotAllowed unless the principal has the scope."""
+    if scope not in principal.scopes:
+        raise NotAllowed(f"This request needs a key with the scope `{scope.value}`.")
 
 
 def _end_user(headers: Headers) -> str:

@@ -4,9 +4,9 @@ A route declares a parameter such as `Reader` or `Writer`, for which the caller'
 also parses the ids in paths.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, TypeAlias
 from uuid import UUID
@@ -21,7 +21,7 @@ from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.keys import Principal, Scope, TokenLimits
 from throughline.domain.message import Source, clean_text
 from throughline.execution.compute_threads import work_for
-from throughline.http.auth import CREATE_KEY_HINT, Authenticator, method_of, read_credentials, route_of
+from throughline.http.auth import CREATE_KEY_HINT, Authenticator, check_scope, method_of, read_credentials, route_of
 from throughline.http.services import ApiConfig, Services
 
 ASK_AGAIN_SECONDS = 5.0
@@ -220,31 +220,54 @@ async def admit(request: HTTPConnection, scope: Scope | None, route: tuple[str, 
     principal = await dependencies.authenticator.admit(request.headers, credentials, scope)
     if principal.limits is not None:
         check_route(principal.limits, route or route_of(request))
-    shared_by = await _sharing_owner(request, dependencies.shared, principal)
-    if principal.limits is not None:
-        await _check_session(request, dependencies.services, principal.limits, shared_by or principal.user_id)
-    work_for(shared_by or principal.user_id)
     recheck = partial(dependencies.authenticator.recheck, credentials)
-    return Call(dependencies.services, dependencies.config, principal, recheck, shared_by)
+    call = Call(dependencies.services, dependencies.config, principal, recheck)
+    return await _reach(call, dependencies.shared, (method_of(request), request.url.path), request.path_params)
 
 
-async def _check_session(request: HTTPConnection, services: Services, limits: TokenLimits, owner_id: UserId) -> None:
+async def admit_as(
+    request: HTTPConnection, call: Call, scope: Scope, route: tuple[str, str], ids: Mapping[str, str]
+) -> Call:
+    """Return an admitted request as one to another route, with `ids` in its path: for a route that does many things.
+
+    Raises NotAllowed, and NotFound for a session or run that an access token is not for.
+    """
+    check_scope(call.principal, scope)
+    if call.principal.limits is not None:
+        check_route(call.principal.limits, route)
+    return await _reach(call, dependencies_of(request).shared, route, ids)
+
+
+async def _reach(call: Call, shared: SharedSessions, route: tuple[str, str], ids: Mapping[str, str]) -> Call:
+    """Return the call with the owner of the session or run that `ids` name. Raises NotFound if a token is not for it.
+
+    `route` is a method and a path, with parameters or their values.
+    """
+    principal = call.principal
+    shared_by = await _sharing_owner(route, ids, shared, principal)
+    if principal.limits is not None:
+        await _check_session(ids, call.services, principal.limits, shared_by or principal.user_id)
+    work_for(shared_by or principal.user_id)
+    return replace(call, shared_by=shared_by)
+
+
+async def _check_session(path: Mapping[str, str], services: Services, limits: TokenLimits, owner_id: UserId) -> None:
     """Raise NotFound unless the token may reach the session, or the session of the run, that the path names."""
-    path = request.path_params
     if "session_id" in path:
         check_session(limits, session_id_of(path["session_id"]))
     if "run_id" in path:
         await check_run(services, limits, owner_id, run_id_of(path["run_id"]))
 
 
-async def _sharing_owner(request: HTTPConnection, shared: SharedSessions, principal: Principal) -> UserId | None:
+async def _sharing_owner(
+    route: tuple[str, str], path: Mapping[str, str], shared: SharedSessions, principal: Principal
+) -> UserId | None:
     """Return the owner of the requested session if the principal takes part in it without owning it, else None.
 
     Returns None for requests that participants may not make.
     """
-    if method_of(request) != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
+    if route[0] != "GET" and not route[1].endswith(OPEN_TO_PARTICIPANTS):
         return None
-    path = request.path_params
     with suppress(NotFound):  # the route itself raises it again
         if "session_id" in path:
             return await shared.owner_for(principal.user_id, session_id=session_id_of(path["session_id"]))

@@ -122,6 +122,15 @@ def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) 
     return _while_in_force(call, followed)
 
 
+def follow_end(call: Call, run: Run) -> AsyncGenerator[Followed]:
+    """Yield Idle while the run goes on, and at last the event with which it ends or waits. Raises as `follow_run`."""
+    following = following_of(call)
+    followed = follow_while_worked_on(
+        following, following.end(run), timeout_seconds=call.config.no_worker_timeout_seconds
+    )
+    return _while_in_force(call, followed)
+
+
 async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
     clock, seconds = call.services.clock, call.config.key_cache_seconds
     checked_at = clock.monotonic()

@@ -1,0 +1,14 @@
+"""The MCP server as a front end: its one route."""
+
+from typing import cast
+
+from throughline.http.app import FrontEnd
+from throughline.mcp import routes
+from throughline.mcp.settings import McpServerSettings
+
+MCP = FrontEnd(
+    "MCP clients call `POST /mcp`, which describes its tools itself.",
+    (routes.router,),
+    lambda _app, _config: None,
+    is_on=lambda settings: cast("McpServerSettings", settings).mcp_server,
+)
