@@ -15,7 +15,15 @@ from throughline.settings.all_settings import SECTIONS
 
 PAGES: Mapping[str, tuple[str, ...]] = {
     "settings-service.md": ("PostgreSQL", "HTTP", "Turns", "Retention", "Traces", "Logs"),
-    "settings-agents.md": ("Models", "Search by meaning", "Agents and tools", "Console", "Slack", "History search"),
+    "settings-agents.md": (
+        "Models",
+        "Search by meaning",
+        "Agents and tools",
+        "Console",
+        "MCP server",
+        "Slack",
+        "History search",
+    ),
 }
 """The subjects of each page."""
 
