@@ -14,7 +14,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses bench chaos hostile fuzz fuzz-api \
+.PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses mcp-conformance bench chaos hostile fuzz fuzz-api \
 	migrate lock reference setup-dev chromium static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
@@ -71,6 +71,12 @@ docs-links: setup-dev ## ask the network for each address that the documents nam
 
 open-responses: setup-dev ## run the compliance tests of Open Responses, cloned and installed into FOLDER; needs bun
 	@OPEN_RESPONSES=$(abspath $(FOLDER)) $(PYTEST) tests/openai_interface/test_open_responses.py $(ARGS)
+
+mcp-conformance: ## run the official conformance suite of MCP against a running service without keys (URL); needs Node 22
+	@for revision in 2025-11-25 2026-07-28; do \
+		npx --yes @modelcontextprotocol/conformance@0.2.0-alpha.12 server --url $(or $(URL),http://127.0.0.1:8000)/mcp \
+			--requirements $$revision --expected-failures tests/mcp_server/conformance-expected.yml $(ARGS) || exit 1; \
+	done
 
 bench: setup-dev ## replay recorded conversations through the running service and print the table (ARGS)
 	@$(BIN)/python -m benchmarks.replay $(ARGS)

@@ -157,6 +157,12 @@ async def test_the_history_is_searched_and_read_around_a_hit(client: McpClient) 
     assert (await client.call("search_history", query="zebra"))["content"][0]["text"] == "No message matches."
 
 
+async def test_a_query_that_cannot_be_understood_is_explained(client: McpClient) -> None:
+    assert (await client.refusal("search_history", query="before:never")).startswith(
+        "query: `before:never` names no day"
+    )
+
+
 async def test_the_newest_messages_are_read_and_long_ones_are_cut(client: McpClient) -> None:
     session_id = (await client.values("ask_agent", message="first"))["session_id"]
     await client.values("ask_agent", message="x" * 500, session_id=session_id)

@@ -21,7 +21,7 @@ from throughline.http.fields import STRICT
 from throughline.http.follow import follow_end
 from throughline.http.headers import MAX_KEY_LENGTH, Idempotency
 from throughline.http.route_errors import StreamAborted
-from throughline.mcp.asked import SESSION, Asked
+from throughline.mcp.request import SESSION, McpRequest
 from throughline.mcp.tool_result import ToolResult
 from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import UNKNOWN_ERROR, ErrorOut, WaitingFor
@@ -77,7 +77,7 @@ class AskedTurnOut(Shape):
     waiting_for: WaitingFor | None = Field(None, description="what a waiting turn needs from a person or a client")
 
 
-async def ask_agent(asked: Asked, given: AskAgentArguments) -> ToolResult:
+async def ask_agent(asked: McpRequest, given: AskAgentArguments) -> ToolResult:
     """Submit a turn and wait for its answer. Raises what the route for sending messages raises."""
     if is_blank(given.message):
         raise InvalidInput("It is blank. Write a message.", field="message")
@@ -102,7 +102,7 @@ async def ask_agent(asked: Asked, given: AskAgentArguments) -> ToolResult:
     return await wait_for_turn(asked, call, submitted.run, given.wait_seconds)
 
 
-async def _reach_session(asked: Asked, session_id: str | None) -> Call:
+async def _reach_session(asked: McpRequest, session_id: str | None) -> Call:
     if session_id is None:
         return await asked.reach(Scope.WRITE, "POST", "/v1/sessions")
     return await asked.reach(Scope.WRITE, "POST", f"{SESSION}/messages", session_id=session_id)
@@ -113,7 +113,7 @@ def _fingerprint(given: AskAgentArguments) -> str:
     return hashlib.sha256(json.dumps(["ask_agent", given.model_dump()], sort_keys=True).encode()).hexdigest()
 
 
-def _new_session(asked: Asked, call: Call, given: AskAgentArguments, keyed: Idempotency) -> NewSession:
+def _new_session(asked: McpRequest, call: Call, given: AskAgentArguments, keyed: Idempotency) -> NewSession:
     return NewSession(
         owner_id=call.owner_id,
         agent=_find_agent(call, given.agent),
@@ -133,35 +133,36 @@ def _find_agent(call: Call, name: str | None) -> str:
     return call.services.agents.get(usual if name is None else name).name
 
 
-async def get_run(asked: Asked, given: GetRunArguments) -> ToolResult:
+async def get_run(asked: McpRequest, given: GetRunArguments) -> ToolResult:
     """Return the state of a turn, after waiting for its end. Raises NotFound."""
     call = await asked.reach_run(given.run_id)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(given.run_id))
     return await wait_for_turn(asked, call, run, given.wait_seconds)
 
 
-async def wait_for_turn(asked: Asked, call: Call, run: Run, wait_seconds: int | None) -> ToolResult:
+async def wait_for_turn(asked: McpRequest, call: Call, run: Run, wait_seconds: int | None) -> ToolResult:
     """Return the result of the turn, or its state if it is still running after `wait_seconds`.
 
     Raises NotAuthenticated once the request's key is revoked. A client that disconnects does not stop the turn.
     """
-    usual = TASK_WAIT_SECONDS if asked.message.takes_tasks else WAIT_SECONDS
-    note = ""
-    if run.status.needs_worker:
+    seconds, note = wait_seconds, ""
+    if seconds is None:
+        seconds = TASK_WAIT_SECONDS if asked.message.takes_tasks else WAIT_SECONDS
+    if run.status.needs_worker and seconds:
         try:
-            await _wait(asked, call, run, usual if wait_seconds is None else wait_seconds)
+            await _wait(asked, call, run, seconds)
         except TemporaryError as error:
             note = error.detail
     return await show_turn(call, run, note)
 
 
-async def _wait(asked: Asked, call: Call, run: Run, seconds: float) -> None:
+async def _wait(asked: McpRequest, call: Call, run: Run, seconds: float) -> None:
     with suppress(TimeoutError, StreamAborted):
         async with asyncio.timeout(seconds), aclosing(follow_end(call, run)) as followed:
             await _until_ended(asked, followed)
 
 
-async def _until_ended(asked: Asked, followed: AsyncGenerator[Followed]) -> None:
+async def _until_ended(asked: McpRequest, followed: AsyncGenerator[Followed]) -> None:
     """Return once the run has ended or waits, or the client has disconnected."""
     async for item in followed:
         if isinstance(item, Idle) and await asked.request.is_disconnected():

@@ -7,12 +7,13 @@ from pydantic import BaseModel, Field
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionQuery
 from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import Scope
 from throughline.domain.message import LAST_POSITION, Message, Role, clean_text, text_of
 from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.http.call import Call, session_id_of
 from throughline.http.fields import STRICT
-from throughline.mcp.asked import Asked
+from throughline.mcp.request import McpRequest
 from throughline.mcp.tool_result import ToolResult
 from throughline.wire.context import SessionContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time
@@ -105,7 +106,7 @@ class FoundMessagesOut(Shape):
 
 
 class ListedSessionOut(Shape):
-    """A session in a list."""
+    """One line of list_sessions: what a model needs to choose a session."""
 
     id: Id
     title: str
@@ -121,7 +122,7 @@ class ListedSessionsOut(Shape):
     next_cursor: str | None
 
 
-async def search_history(asked: Asked, given: SearchHistoryArguments) -> ToolResult:
+async def search_history(asked: McpRequest, given: SearchHistoryArguments) -> ToolResult:
     """Search one session, or all sessions of the caller. Raises NotFound, InvalidInput."""
     session_id: SessionId | None = None
     if given.session_id is None:
@@ -130,7 +131,10 @@ async def search_history(asked: Asked, given: SearchHistoryArguments) -> ToolRes
         call = await asked.reach_session(given.session_id, "/search")
         session_id = session_id_of(given.session_id)
     query = HistoryQuery(clean_text(given.query), given.limit, HistoryFilter(), call.services.clock.now().date())
-    found = await call.services.history.search(call.owner_id, session_id, query)
+    try:
+        found = await call.services.history.search(call.owner_id, session_id, query)
+    except InvalidInput as error:
+        raise InvalidInput(error.detail, field="query") from error
     titles = await call.services.database.sessions.titles(call.owner_id, {hit.message.session_id for hit in found.hits})
     messages: list[JsonDict] = [
         {
@@ -148,7 +152,7 @@ async def search_history(asked: Asked, given: SearchHistoryArguments) -> ToolRes
     return ToolResult(shown, ("\n\n".join(lines) or "No message matches.",))
 
 
-async def read_messages(asked: Asked, given: ReadMessagesArguments) -> ToolResult:
+async def read_messages(asked: McpRequest, given: ReadMessagesArguments) -> ToolResult:
     """Return messages from a position on, or the newest ones. Raises NotFound."""
     call, session_id = await asked.reach_session(given.session_id, "/messages"), session_id_of(given.session_id)
     found = await read_texts(call, session_id, given)
@@ -197,7 +201,7 @@ def message_line(message: JsonDict) -> str:
     return f"#{message['position']} {who}, {message['created_at']}: {message['text']}{cut}{calls}"
 
 
-async def list_sessions(asked: Asked, given: ListSessionsArguments) -> ToolResult:
+async def list_sessions(asked: McpRequest, given: ListSessionsArguments) -> ToolResult:
     """Return a page of the caller's sessions. Raises InvalidInput for a wrong cursor."""
     call = await asked.reach(Scope.READ, "GET", "/v1/sessions")
     query = SessionQuery(
@@ -216,7 +220,7 @@ async def list_sessions(asked: Asked, given: ListSessionsArguments) -> ToolResul
     return ToolResult(shown, ("\n".join(lines) or "There are no sessions.",))
 
 
-async def get_context(asked: Asked, given: GetContextArguments) -> ToolResult:
+async def get_context(asked: McpRequest, given: GetContextArguments) -> ToolResult:
     """Return the context report of a session. Raises NotFound."""
     call = await asked.reach_session(given.session_id, "/context")
     report = await call.services.report_context(call.owner_id, session_id_of(given.session_id))

@@ -8,9 +8,9 @@ from throughline.domain.errors import NotFound
 from throughline.domain.keys import Scope
 from throughline.domain.session import Session
 from throughline.http.call import session_id_of
-from throughline.mcp.asked import NO_META, Asked
 from throughline.mcp.history import ReadMessagesArguments, message_line, read_texts
 from throughline.mcp.protocol import INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
+from throughline.mcp.request import NO_META, McpRequest
 from throughline.wire.json_shape import JsonDict
 
 PREFIX = "throughline://sessions/"
@@ -34,7 +34,7 @@ class ReadParameters(BaseModel):
     uri: str = Field(max_length=2_000)
 
 
-async def list_resources(asked: Asked) -> JsonDict:
+async def list_resources(asked: McpRequest) -> JsonDict:
     """Return a page of the caller's sessions as resources, the last updated first."""
     cursor = asked.read(ListParameters).cursor
     call = await asked.reach(Scope.READ, "GET", "/v1/sessions")
@@ -54,7 +54,7 @@ def _resource_json(session: Session) -> JsonValue:
     }
 
 
-async def list_templates(_asked: Asked) -> JsonDict:
+async def list_templates(_asked: McpRequest) -> JsonDict:
     """Return the form of all addresses of resources."""
     template: JsonDict = {
         "uriTemplate": f"{PREFIX}{{session_id}}",
@@ -66,7 +66,7 @@ async def list_templates(_asked: Asked) -> JsonDict:
     return {"resourceTemplates": [template]}
 
 
-async def read_resource(asked: Asked) -> JsonDict:
+async def read_resource(asked: McpRequest) -> JsonDict:
     """Return the newest messages of a session as text. Raises ProtocolError if there is no such resource."""
     uri = asked.read(ReadParameters).uri
     try:
@@ -77,7 +77,7 @@ async def read_resource(asked: Asked) -> JsonDict:
     return {"contents": [{"uri": uri, "mimeType": MIME_TYPE, "text": text}]}
 
 
-async def _read_session(asked: Asked, name: str) -> str:
+async def _read_session(asked: McpRequest, name: str) -> str:
     call, session_id = await asked.reach_session(name, "/messages"), session_id_of(name)
     session = await call.services.database.sessions.get(call.owner_id, session_id)
     found = await read_texts(call, session_id, ReadMessagesArguments(session_id=name, limit=NEWEST))

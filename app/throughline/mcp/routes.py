@@ -15,8 +15,8 @@ from throughline.http.body import read_json
 from throughline.http.call import Call, admit
 from throughline.http.route_errors import PROBLEM_KINDS, InvalidRequest, MalformedBody
 from throughline.mcp import protocol, resources, tasks, tools
-from throughline.mcp.asked import RUN, Asked
 from throughline.mcp.protocol import ProtocolError, RpcMessage, error_response, result_response
+from throughline.mcp.request import RUN, McpRequest
 from throughline.wire.json_shape import JsonDict
 
 PATH = "/mcp"
@@ -37,10 +37,10 @@ CACHED: Mapping[str, JsonDict] = {
 }
 """The hints for caches, by method."""
 
-Method: TypeAlias = Callable[[Asked], Awaitable[JsonDict]]
+Method: TypeAlias = Callable[[McpRequest], Awaitable[JsonDict]]
 
 
-async def _initialize(asked: Asked) -> JsonDict:
+async def _initialize(asked: McpRequest) -> JsonDict:
     wanted = asked.message.params.get("protocolVersion")
     if not isinstance(wanted, str):
         raise ProtocolError(protocol.INVALID_PARAMS, "`protocolVersion` is missing, or no text.")
@@ -49,16 +49,16 @@ async def _initialize(asked: Asked) -> JsonDict:
     return {"protocolVersion": revision, "capabilities": capabilities, "serverInfo": _server(asked), **_instructions()}
 
 
-async def _discover(_asked: Asked) -> JsonDict:
+async def _discover(_asked: McpRequest) -> JsonDict:
     capabilities: JsonDict = {"tools": {}, "resources": {}, "extensions": {protocol.TASKS: {}}}
     return {"supportedVersions": list(protocol.REVISIONS), "capabilities": capabilities, **_instructions()}
 
 
-async def _ping(_asked: Asked) -> JsonDict:
+async def _ping(_asked: McpRequest) -> JsonDict:
     return {}
 
 
-def _server(asked: Asked) -> JsonDict:
+def _server(asked: McpRequest) -> JsonDict:
     return {"name": "throughline", "title": "Throughline", "version": asked.call.config.version}
 
 
@@ -106,7 +106,7 @@ async def serve_mcp(request: Request, call: McpClient) -> Response:
         is_stateless = message.is_stateless
         if message.id is None:
             return Response(status_code=HTTPStatus.ACCEPTED)
-        return result_response(message, await _answer(Asked(message, call, request)))
+        return result_response(message, await _answer(McpRequest(message, call, request)))
     except ProtocolError as error:
         return error_response(message_id, error, is_stateless=is_stateless)
 
@@ -120,7 +120,7 @@ async def _read_body(request: Request) -> JsonValue:
         raise ProtocolError(protocol.INVALID_REQUEST, error.detail) from error
 
 
-async def _answer(asked: Asked) -> JsonDict:
+async def _answer(asked: McpRequest) -> JsonDict:
     """Return the result of the request's method. Raises ProtocolError, NotAuthenticated."""
     message = asked.message
     method = (STATELESS_METHODS if message.is_stateless else HANDSHAKE_METHODS).get(message.method)
@@ -142,7 +142,7 @@ def _as_protocol_error(error: ThroughlineError) -> ProtocolError:
     return ProtocolError(protocol.INVALID_PARAMS if is_of_params else protocol.SERVER_ERROR, error.detail, data)
 
 
-def _with_words_of(message: RpcMessage, asked: Asked, result: JsonDict) -> JsonDict:
+def _with_words_of(message: RpcMessage, asked: McpRequest, result: JsonDict) -> JsonDict:
     """Return the result with what its revision adds to all results."""
     if not message.is_stateless:
         return result

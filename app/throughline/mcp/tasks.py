@@ -9,8 +9,8 @@ from throughline.domain.keys import Scope
 from throughline.domain.run import Run, RunStatus
 from throughline.http.call import run_id_of
 from throughline.mcp.ask_agent import show_turn, tell_wait
-from throughline.mcp.asked import NO_META, RUN, Asked
 from throughline.mcp.protocol import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, ProtocolError
+from throughline.mcp.request import NO_META, RUN, McpRequest
 from throughline.wire.json_shape import JsonDict
 
 POLL_MILLISECONDS = 2_000
@@ -49,7 +49,7 @@ def _updated_at(run: Run) -> datetime:
     return run.finished_at or run.started_at or run.created_at
 
 
-async def get_task(asked: Asked) -> JsonDict:
+async def get_task(asked: McpRequest) -> JsonDict:
     """Return the task, with the tool's result once it is completed."""
     run = await _find(asked)
     call = await asked.reach_run(str(run.id))
@@ -59,13 +59,13 @@ async def get_task(asked: Asked) -> JsonDict:
     return shown
 
 
-async def update_task(asked: Asked) -> JsonDict:
+async def update_task(asked: McpRequest) -> JsonDict:
     """Acknowledge answers of the client. None is asked for: a waiting run is resumed by a person, over REST."""
     await _find(asked)
     return {}
 
 
-async def cancel_task(asked: Asked) -> JsonDict:
+async def cancel_task(asked: McpRequest) -> JsonDict:
     """Ask the run to stop; one that has ended stays as it is."""
     run = await _find(asked)
     call = await asked.reach(Scope.WRITE, "POST", f"{RUN}/cancel", run_id=str(run.id))
@@ -73,7 +73,7 @@ async def cancel_task(asked: Asked) -> JsonDict:
     return {}
 
 
-async def _find(asked: Asked) -> Run:
+async def _find(asked: McpRequest) -> Run:
     """Return the run of the request's task. Raises ProtocolError if the client or the task is unknown."""
     if not asked.message.takes_tasks:
         needed: JsonDict = {"requiredCapabilities": {"extensions": {TASKS: {}}}}

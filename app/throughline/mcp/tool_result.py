@@ -19,7 +19,7 @@ class ToolResult:
     unfinished: Run | None = None
 
     def render(self) -> JsonDict:
-        """Return the result as JSON."""
+        """Return the members of a CallToolResult."""
         shown: JsonDict = {"content": [{"type": "text", "text": text} for text in self.texts], "isError": self.is_error}
         if self.structured is not None:
             shown["structuredContent"] = self.structured

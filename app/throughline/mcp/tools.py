@@ -13,8 +13,8 @@ from throughline.domain.message import clean_text
 from throughline.http.body import validate
 from throughline.http.route_errors import InvalidRequest
 from throughline.mcp import ask_agent, history
-from throughline.mcp.asked import NO_META, Asked, explain, schema_of
 from throughline.mcp.protocol import INVALID_PARAMS, MAX_SHOWN, ProtocolError
+from throughline.mcp.request import NO_META, McpRequest, explain, schema_of
 from throughline.mcp.tasks import task_json
 from throughline.mcp.tool_result import ToolResult
 from throughline.wire.context import SessionContextOut
@@ -29,7 +29,7 @@ class McpTool:
     title: str
     arguments: type[BaseModel]
     output: type[Shape]
-    run: Callable[[Asked, Any], Awaitable[ToolResult]]  # Any: an instance of `arguments`
+    run: Callable[[McpRequest, Any], Awaitable[ToolResult]]  # Any: an instance of `arguments`
     asks: bool = False
 
 
@@ -78,7 +78,7 @@ TOOLS = {
 
 
 class CallToolParameters(BaseModel):
-    """A call of a tool."""
+    """The tool that a request names, and the arguments that its own model reads later."""
 
     model_config = NO_META
 
@@ -86,7 +86,7 @@ class CallToolParameters(BaseModel):
     arguments: dict[str, JsonValue] | None = None
 
 
-async def list_tools(asked: Asked) -> JsonDict:
+async def list_tools(asked: McpRequest) -> JsonDict:
     """Return all tools; the description of the one that asks names the agents."""
     agents = sorted(asked.call.services.agents.all(), key=lambda agent: agent.name)
     named = "; ".join(f"{one.name}: {one.description}" if one.description else one.name for one in agents)
@@ -119,7 +119,7 @@ def _described(name: str) -> JsonDict:
     }
 
 
-async def call_tool(asked: Asked) -> JsonDict:
+async def call_tool(asked: McpRequest) -> JsonDict:
     """Return the result of a tool, which may be an error or, for a client with tasks, a task.
 
     Raises ProtocolError for an unknown tool, NotAuthenticated once the request's key is revoked.

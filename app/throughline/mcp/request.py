@@ -22,7 +22,7 @@ SESSION = "/v1/sessions/{session_id}"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class McpRequest:
     """A request: the message, the admitted caller, and the HTTP request that brought it."""
 
     message: RpcMessage
