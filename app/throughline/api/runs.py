@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -29,11 +29,19 @@ from throughline.http.documents import (
     event_stream,
     response_headers,
 )
-from throughline.http.follow import RunStream, follow_run, following_of, nothing_more, stopping, stream_or_refuse
+from throughline.http.follow import (
+    RunStream,
+    follow_run,
+    following_of,
+    nothing_more,
+    stopping,
+    stream_or_refuse,
+    wait_for_end,
+)
 from throughline.http.headers import prefers_stream
 from throughline.http.problem_documents import JsonResponse, error_problem, json_line, problem
-from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, StreamAborted, codes
-from throughline.turn.follow_run import Followed, Idle, reset_event
+from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, codes
+from throughline.turn.follow_run import Followed, reset_event
 from throughline.wire.events import (
     UNKNOWN_ERROR,
     Accepted,
@@ -141,13 +149,16 @@ async def _answer(request: Request, call: Call, asked: AskedTurn) -> Response:
 
 
 async def _wait(request: Request, call: Call, asked: AskedTurn) -> RunEnded | RunWaiting:
-    await _check_line(call, asked.run)
-    with suppress(StreamAborted):
-        async with aclosing(_follow(call, asked)) as followed:
-            ended = await _first_end(request, call, followed)
-            if ended is not None:
-                return ended
-    raise stopping(asked.run)
+    """Return the event with which the run ends or waits.
+
+    Raises NoWorkerAvailable, BehindWaitingTurn, and ServiceStopping, also for a client that has disconnected.
+    """
+    check = partial(_check_line, call)
+    await check(asked.run)
+    ended = await wait_for_end(request, _follow(call, asked), check)
+    if ended is None:
+        raise stopping(asked.run)
+    return ended
 
 
 async def _check_line(call: Call, run: Run) -> None:
@@ -162,22 +173,6 @@ async def _check_line(call: Call, run: Run) -> None:
         run_id=str(run.id),
         waiting_run_id=str(waiting.id),
     )
-
-
-async def _first_end(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> RunEnded | RunWaiting | None:
-    """Return the event with which the run ends or waits, None if the client disconnected before it.
-
-    Raises NoWorkerAvailable, BehindWaitingTurn.
-    """
-    last: RunEnded | RunWaiting | None = None
-    async for item in followed:
-        if isinstance(item, Idle):
-            if await request.is_disconnected():
-                return None
-            await _check_line(call, item.run)
-        elif isinstance(item[-1].event, RunEnded | RunWaiting):
-            last = item[-1].event
-    return last
 
 
 def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:

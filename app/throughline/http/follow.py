@@ -5,8 +5,8 @@ cleanly only after the run's last event; otherwise the connection is cut, so tha
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from throughline.domain.errors import TemporaryError, ThroughlineError
-from throughline.domain.events import RunEvent
+from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.run import Run
 from throughline.http.call import Call
 from throughline.http.problem_documents import error_problem
@@ -114,25 +114,53 @@ def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) 
     and StreamAborted once the process stops.
     """
     following = following_of(call)
-    followed = follow_while_worked_on(
-        following,
-        following.events(run, after=after, is_fresh=is_fresh),
-        timeout_seconds=call.config.no_worker_timeout_seconds,
-    )
-    return _while_in_force(call, followed)
+    return _while_in_force(call, following, following.events(run, after=after, is_fresh=is_fresh))
 
 
 def follow_end(call: Call, run: Run) -> AsyncGenerator[Followed]:
     """Yield Idle while the run goes on, and at last the event with which it ends or waits. Raises as `follow_run`."""
     following = following_of(call)
-    followed = follow_while_worked_on(
-        following, following.end(run), timeout_seconds=call.config.no_worker_timeout_seconds
-    )
-    return _while_in_force(call, followed)
+    return _while_in_force(call, following, following.end(run))
 
 
-async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
+async def _accept(_run: Run) -> None:
+    """Do nothing: the default of `check`."""
+
+
+async def wait_for_end(
+    request: Request, followed: AsyncGenerator[Followed], check: Callable[[Run], Awaitable[None]] = _accept
+) -> RunEnded | RunWaiting | None:
+    """Return the event with which the followed run ends or waits, None once the client is gone or the process stops.
+
+    `check` gets the run's row while no event comes; an exception that it raises ends the wait. Raises as `follow_run`.
+    """
+    with suppress(StreamAborted):
+        async with aclosing(followed):
+            return await _last_end(request, followed, check)
+    return None
+
+
+async def _last_end(
+    request: Request, followed: AsyncGenerator[Followed], check: Callable[[Run], Awaitable[None]]
+) -> RunEnded | RunWaiting | None:
+    """Return the last event with which the run ends or waits: a resumed run has more than one."""
+    ended: RunEnded | RunWaiting | None = None
+    async for item in followed:
+        if isinstance(item, Idle):
+            if await request.is_disconnected():
+                return None
+            await check(item.run)
+        elif isinstance(item[-1].event, RunEnded | RunWaiting):
+            ended = item[-1].event
+    return ended
+
+
+async def _while_in_force(
+    call: Call, following: Following, followed: AsyncGenerator[Followed]
+) -> AsyncGenerator[Followed]:
+    """Yield the items of `followed` while a worker is active and the request's key is in force."""
     clock, seconds = call.services.clock, call.config.key_cache_seconds
+    followed = follow_while_worked_on(following, followed, timeout_seconds=call.config.no_worker_timeout_seconds)
     checked_at = clock.monotonic()
     async with aclosing(followed):
         async for item in followed:

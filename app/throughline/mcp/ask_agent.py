@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
 
 from pydantic import BaseModel, Field
 
@@ -18,12 +16,10 @@ from throughline.domain.run import Opening, Run, RunInput, RunStatus, Submission
 from throughline.domain.session import NewSession
 from throughline.http.call import Call, run_id_of, session_id_of, source_of
 from throughline.http.fields import STRICT
-from throughline.http.follow import follow_end
+from throughline.http.follow import follow_end, wait_for_end
 from throughline.http.headers import MAX_KEY_LENGTH, Idempotency
-from throughline.http.route_errors import StreamAborted
 from throughline.mcp.request import SESSION, McpRequest
 from throughline.mcp.tool_result import ToolResult
-from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import UNKNOWN_ERROR, ErrorOut, WaitingFor
 from throughline.wire.json_shape import Id, Shape
 
@@ -150,23 +146,13 @@ async def wait_for_turn(asked: McpRequest, call: Call, run: Run, wait_seconds: i
         seconds = TASK_WAIT_SECONDS if asked.message.takes_tasks else WAIT_SECONDS
     if run.status.needs_worker and seconds:
         try:
-            await _wait(asked, call, run, seconds)
+            async with asyncio.timeout(seconds):
+                await wait_for_end(asked.request, follow_end(call, run))
+        except TimeoutError:
+            pass
         except TemporaryError as error:
             note = error.detail
     return await show_turn(call, run, note)
-
-
-async def _wait(asked: McpRequest, call: Call, run: Run, seconds: float) -> None:
-    with suppress(TimeoutError, StreamAborted):
-        async with asyncio.timeout(seconds), aclosing(follow_end(call, run)) as followed:
-            await _until_ended(asked, followed)
-
-
-async def _until_ended(asked: McpRequest, followed: AsyncGenerator[Followed]) -> None:
-    """Return once the run has ended or waits, or the client has disconnected."""
-    async for item in followed:
-        if isinstance(item, Idle) and await asked.request.is_disconnected():
-            return
 
 
 async def show_turn(call: Call, run: Run, note: str = "") -> ToolResult:
