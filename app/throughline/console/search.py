@@ -75,14 +75,12 @@ async def _search(call: Call, session_id: SessionId | None, asked: AskedSearch) 
             result = await call.services.history.search(call.owner_id, session_id, query)
     except InvalidInput as error:
         reason = error.detail
-    titles = await call.services.database.sessions.titles(
-        call.owner_id, {hit.message.session_id for hit in result.hits}
-    )
+    titles = await call.services.database.sessions.titles_of(call.owner_id, result.hits)
     return {
         "Role": Role,
         "sought": asked.q,
         "reason": reason,
-        "hits": [HitRow(hit, titles.get(hit.message.session_id, ""), tuple(pieces_of(hit))) for hit in result.hits],
+        "hits": [HitRow(hit, title, tuple(pieces_of(hit))) for hit, title in zip(result.hits, titles, strict=True)],
         "incomplete": len(result.incomplete_sessions),
         "has_more": len(result.hits) == FIRST_HITS and not asked.more,
         "is_asked": bool(text),

@@ -135,17 +135,17 @@ async def search_history(asked: McpRequest, given: SearchHistoryArguments) -> To
         found = await call.services.history.search(call.owner_id, session_id, query)
     except InvalidInput as error:
         raise InvalidInput(error.detail, field="query") from error
-    titles = await call.services.database.sessions.titles(call.owner_id, {hit.message.session_id for hit in found.hits})
+    titles = await call.services.database.sessions.titles_of(call.owner_id, found.hits)
     messages: list[JsonDict] = [
         {
             **message_json(hit.message, MAX_CHARACTERS),
             "text": hit.snippet,
             "is_cut": len(hit.snippet) < len(text_of(hit.message.content)),
             "session_id": str(hit.message.session_id),
-            "session_title": titles.get(hit.message.session_id, ""),
+            "session_title": title,
             "score": hit.score,
         }
-        for hit in found.hits
+        for hit, title in zip(found.hits, titles, strict=True)
     ]
     shown = FoundMessagesOut.render({"messages": messages, "is_complete": not found.incomplete_sessions})
     lines = [f"session {one['session_id']} ({one['session_title']})\n{message_line(one)}" for one in messages]

@@ -1,7 +1,7 @@
 """The session repository: create, read, list, change and erase, always on behalf of the owner."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from throughline.db.statements.sql import decode_cursor, encode_cursor, new_id, 
 from throughline.db.summaries.adopt import discard_prepared
 from throughline.domain.basic_types import JsonObject, MessageId, Page, SessionId, SummaryId, UserId
 from throughline.domain.message import Message, MessageCopy, NewMessage
+from throughline.domain.recall import Hit
 from throughline.domain.session import NewSession, Session
 
 _WILDCARDS = re.compile(r"([\\%_])")
@@ -146,10 +147,12 @@ class SessionRepository:
         named = [replace(message, id=message_id) for message, message_id in zip(messages, ids, strict=True)]
         return await self._transactions.run(lambda tx: append_history(tx, owner_id, session_id, named))
 
-    async def titles(self, owner_id: UserId, ids: Collection[SessionId]) -> Mapping[SessionId, str]:
-        """Return the titles of those of the sessions that are the owner's."""
+    async def titles_of(self, owner_id: UserId, hits: Sequence[Hit]) -> tuple[str, ...]:
+        """Return the title of each hit's session, '' for a session that is not the owner's."""
+        ids = {hit.message.session_id for hit in hits}
         rows = await self._transactions.fetch(_TITLES, owner_id=owner_id, ids=list(ids))
-        return {SessionId(row["id"]): row["title"] for row in rows}
+        titles = {row["id"]: str(row["title"]) for row in rows}
+        return tuple(titles.get(hit.message.session_id, "") for hit in hits)
 
     async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
         """Return the owner's sessions, most recently used first. Raises InvalidInput for an invalid cursor."""
