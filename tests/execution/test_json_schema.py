@@ -319,6 +319,16 @@ def test_multiples_are_those_of_the_written_numbers(factor: float, text: str, fi
     assert (find_misfit({"multipleOf": factor}, text) == "") == fits
 
 
+def test_a_schema_may_have_sixty_levels() -> None:
+    nested: JsonObject = {}
+    for _ in range(59):
+        nested = {"items": nested}  # type: ignore[dict-item]  # JSON
+
+    check_schema(nested)
+    with pytest.raises(SchemaInvalid, match="is nested more than 60 levels deep"):
+        check_schema({"items": nested})  # type: ignore[dict-item]  # JSON
+
+
 def test_a_schema_that_rest_could_not_send_is_refused() -> None:
     nested: JsonObject = {}
     for _ in range(200):

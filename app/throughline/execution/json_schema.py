@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import structlog
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
@@ -50,7 +51,9 @@ class SchemaInvalid(ValueError):
 
 def check_schema(schema: JsonObject) -> None:
     """Raise SchemaInvalid unless answers can be checked against `schema`."""
-    patterns = {text for node in _objects(schema) for text in _patterns(node)}
+    if is_too_deep(schema):
+        raise SchemaInvalid(f"is nested more than {MAX_LEVELS} levels deep; remove some levels")
+    patterns = {text for level in _levels(schema) for node in level for text in _patterns(node)}
     if len(patterns) > MAX_PATTERNS:
         raise SchemaInvalid(f"has {len(patterns)} different patterns; at most {MAX_PATTERNS} are allowed")
     try:
@@ -142,20 +145,21 @@ _checkers = threading.local()
 """Each thread has a process of its own, from its first check on."""
 
 
-def _objects(schema: JsonObject) -> Iterator[JsonObject]:
-    """Yield all objects in the schema. Raises SchemaInvalid for more than MAX_LEVELS levels."""
+def is_too_deep(schema: JsonObject) -> bool:
+    """Return whether the schema has more than MAX_LEVELS levels of lists and objects."""
+    return sum(1 for _ in _levels(schema)) > MAX_LEVELS
+
+
+def _levels(schema: JsonObject) -> Iterator[Sequence[JsonObject]]:
+    """Yield the objects of each level of lists and objects, of at most MAX_LEVELS + 1 levels."""
     level: list[JsonValue] = [dict(schema)]
     for _ in range(MAX_LEVELS + 1):
-        below: list[JsonValue] = []
-        for value in level:
-            if isinstance(value, dict):
-                yield value
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-        level = below
-    if any(isinstance(value, dict | list) for value in level):
-        raise SchemaInvalid(f"is nested more than {MAX_LEVELS} levels deep; remove some levels")
+        objects = [value for value in level if isinstance(value, dict)]
+        lists = [value for value in level if isinstance(value, list)]
+        if not objects and not lists:
+            return
+        yield objects
+        level = [*chain.from_iterable(item.values() for item in objects), *chain.from_iterable(lists)]
 
 
 def _patterns(node: JsonObject) -> Iterator[str]:

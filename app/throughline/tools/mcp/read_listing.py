@@ -8,7 +8,7 @@ from mcp_types import Tool
 
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.message import clean_text
-from throughline.execution.json_schema import MAX_LEVELS, MAX_SCHEMA_BYTES, SchemaInvalid, check_schema
+from throughline.execution.json_schema import MAX_LEVELS, MAX_SCHEMA_BYTES, SchemaInvalid, check_schema, is_too_deep
 from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.catalog import ListedTool, Listing
 
@@ -58,7 +58,7 @@ def _problem(tool: Tool) -> str:
         return f"has no name of 1 to {MAX_TOOL_NAME} characters without NUL"
     if tool.input_schema.get("type") != "object" or not isinstance(tool.input_schema.get("properties", {}), Mapping):
         return "has an input schema that is not one of an object"
-    if _levels(tool.input_schema) > MAX_LEVELS:
+    if is_too_deep(tool.input_schema):
         return f"has an input schema of more than {MAX_LEVELS} levels"
     text = json.dumps(tool.input_schema, ensure_ascii=False)
     if clean_text(text) != text or "\\u0000" in text:
@@ -66,20 +66,6 @@ def _problem(tool: Tool) -> str:
     if len(text.encode()) > MAX_SCHEMA_BYTES:
         return f"has an input schema of more than {MAX_SCHEMA_BYTES:,} bytes"
     return ""
-
-
-def _levels(value: object) -> int:
-    """Return the number of levels of lists and objects; those beyond MAX_LEVELS are not all counted."""
-    level = 0
-    present = [value]
-    while level <= MAX_LEVELS and present:
-        lists = [item for item in present if isinstance(item, list)]
-        objects = [item for item in present if isinstance(item, dict)]
-        if not lists and not objects:
-            break
-        level += 1
-        present = [inner for item in lists for inner in item] + [inner for item in objects for inner in item.values()]
-    return level
 
 
 def _listed(tool: Tool) -> ListedTool:
@@ -96,7 +82,7 @@ def _listed(tool: Tool) -> ListedTool:
 
 def _checkable(schema: JsonObject | None) -> JsonObject | None:
     """Return the schema if results can be checked against it within limits, else None."""
-    if schema is None or _levels(schema) > MAX_LEVELS:
+    if schema is None:
         return None
     try:
         check_schema(schema)
