@@ -1,33 +1,19 @@
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
 
 import httpx
 import pytest
 
-from fakes.api_stage import KEYED, LOCAL, ApiStage, set_stage
-from throughline.api.front_end import API
+from fakes.api_stage import ApiStage
+from fakes.front_end_stages import keyed, stage
 from throughline.console.front_end import CONSOLE
-from throughline.db.database import Database
-from throughline.http.app import create_app
-from throughline.http.services import ApiConfig
+from throughline.http.app import FrontEnd
 
-
-def console_stage(database: Database, config: ApiConfig) -> ApiStage:
-    """Return the application with the console beside the REST interface."""
-    stage = set_stage(database, config)
-    return replace(stage, app=create_app(stage.services, config, (API, CONSOLE)))
+__all__ = ["keyed", "stage"]
 
 
 @pytest.fixture
-def stage(database: Database) -> ApiStage:
-    """Return the application without keys, as `make run` serves it."""
-    return console_stage(database, LOCAL)
-
-
-@pytest.fixture
-def keyed(database: Database) -> ApiStage:
-    """Return the application with keys."""
-    return console_stage(database, KEYED)
+def front_ends() -> Sequence[FrontEnd]:
+    return (CONSOLE,)
 
 
 @pytest.fixture

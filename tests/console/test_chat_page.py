@@ -1,7 +1,6 @@
 """The page of a session: its messages as HTML that can run nothing, in parts, and what waits for a person."""
 
 import re
-from dataclasses import replace
 from uuid import UUID
 
 import httpx
@@ -9,7 +8,6 @@ import pytest
 
 from console.chats import open_chat
 from fakes.api_stage import LOCAL, ApiStage, set_stage
-from throughline.api.front_end import API
 from throughline.console.chat import MOST_CHARACTERS, SHOWN
 from throughline.console.front_end import CONSOLE
 from throughline.console.markdown import html_of
@@ -18,7 +16,6 @@ from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import AgentInvalid
 from throughline.domain.keys import Scope
-from throughline.http.app import create_app
 from throughline.http.call import SharedSessions
 
 SESSION = "01900000-0000-7000-8000-000000000000"
@@ -247,7 +244,7 @@ async def test_the_gauge_of_an_agent_that_cannot_be_used_is_hidden_and_not_count
         raise AgentInvalid("No model.")
 
     played = set_stage(database, LOCAL, dependencies={"report_context": refuse})
-    async with replace(played, app=create_app(played.services, LOCAL, (API, CONSOLE))).client() as client:
+    async with played.with_front_ends(LOCAL, CONSOLE).client() as client:
         session_id = await open_chat(client)
         page = await client.get(f"/console/sessions/{session_id}")
         updates = await client.get(f"/console/sessions/{session_id}/updates?after=0&gauge=0")

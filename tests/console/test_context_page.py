@@ -96,8 +96,7 @@ async def test_the_page_shows_the_parts_of_the_next_prompt_and_their_text(
 
 
 async def test_operators_alone_read_the_system_prompt(database: Database) -> None:
-    stage = set_stage(database, KEYED)
-    stage.app = create_app(stage.services, KEYED, (API, CONSOLE))
+    stage = set_stage(database, KEYED).with_front_ends(KEYED, CONSOLE)
     stage.pins.plan = with_stub()
     user, operator = await stage.key("ada"), await stage.key("ada", Scope.READ, Scope.OPERATE)
     async with stage.client(key=user) as client:
@@ -112,8 +111,7 @@ async def test_operators_alone_read_the_system_prompt(database: Database) -> Non
 
 
 async def test_another_users_context_is_not_found(database: Database) -> None:
-    stage = set_stage(database, KEYED)
-    stage.app = create_app(stage.services, KEYED, (API, CONSOLE))
+    stage = set_stage(database, KEYED).with_front_ends(KEYED, CONSOLE)
     async with stage.client(key=await stage.key("ada")) as client:
         path = page_of(await open_session(client))
     async with stage.client(key=await stage.key("ben")) as client:
@@ -126,8 +124,7 @@ async def test_another_users_context_is_not_found(database: Database) -> None:
 
 
 async def test_an_access_token_serves_the_context_of_its_session_alone(database: Database) -> None:
-    stage = set_stage(database, KEYED)
-    stage.app = create_app(stage.services, KEYED, (API, CONSOLE))
+    stage = set_stage(database, KEYED).with_front_ends(KEYED, CONSOLE)
     async with stage.client(key=await stage.key("ada")) as client:
         own, other = await open_session(client), await open_session(client)
         token = (await client.post("/v1/tokens", json={"session_ids": [own.rpartition("/")[2]]})).json()["token"]

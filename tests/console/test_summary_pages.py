@@ -7,7 +7,6 @@ import pytest
 
 from fakes.api_stage import KEYED, ApiStage, set_stage
 from fakes.conversations import Conversation, adoption_of, open_conversation
-from throughline.api.front_end import API
 from throughline.console.front_end import CONSOLE
 from throughline.console.page import GERMAN
 from throughline.console.summaries import KINDS
@@ -19,8 +18,6 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.keys import Scope
 from throughline.domain.message import Message, Role
 from throughline.domain.summary import FactKind, KeptFact
-from throughline.http.app import create_app
-from throughline.openai.front_end import OPENAI_API
 from throughline.turn.summary.reread import SummaryCost
 
 HOSTILE = "<script>alert(1)</script></ins></del>\u202eevil"
@@ -212,8 +209,8 @@ async def test_why_no_summary_can_be_written_now_is_told_before_it_is_asked_for(
             return SummaryCost(1, 0, count, 0, 0, 0, None)
 
         services = replace(keyed.services, estimate_summary=estimate)
-        keyed.app = create_app(services, KEYED, (API, CONSOLE))
-        async with keyed.client(key=await keyed.key("anna")) as client:
+        stage = replace(keyed, services=services).with_front_ends(KEYED, CONSOLE)
+        async with stage.client(key=await keyed.key("anna")) as client:
             return (await client.get(f"{session}/summaries/cost")).text
 
     short, possible = await cost_with(0), await cost_with(4)
@@ -234,7 +231,7 @@ async def test_a_refused_estimate_is_told_in_words(database: Database) -> None:
         raise InvalidInput("There is no message #99: the session has 4.", field="from_position")
 
     refusing = set_stage(database, KEYED, dependencies={"estimate_summary": refuse})
-    stage = replace(refusing, app=create_app(refusing.services, KEYED, (API, OPENAI_API, CONSOLE)))
+    stage = refusing.with_front_ends(KEYED, CONSOLE)
     _, _, session = await summarised(database)
     async with stage.client(key=await stage.key("anna")) as anna:
         told = await anna.get(f"{session}/summaries/cost", params={"from_position": "99"})

@@ -38,7 +38,7 @@ from throughline.domain.prompt import NO_OVERRIDES
 from throughline.domain.run import RunInput
 from throughline.domain.service_status import ServiceStatus
 from throughline.domain.summary import CompactionOutcome, CompactionResult
-from throughline.http.app import CORS_EXPOSED, create_app
+from throughline.http.app import CORS_EXPOSED, FrontEnd, create_app
 from throughline.http.problem_documents import MEDIA_TYPE
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.http.services import ApiConfig, Readiness, Services
@@ -230,6 +230,10 @@ class ApiStage:
     pins: FakePins
     services: Services
     app: FastAPI
+
+    def with_front_ends(self, config: ApiConfig, *front_ends: FrontEnd) -> "ApiStage":
+        """Return the stage with these front ends beside the REST interface, and no others."""
+        return replace(self, app=create_app(self.services, config, (API, *front_ends)))
 
     @contextlib.asynccontextmanager
     async def client(self, *, key: str = "", user: str = "") -> AsyncIterator[httpx.AsyncClient]:

@@ -1,32 +1,16 @@
 """A client of the MCP server that writes its messages itself: of revision 2026-07-28, or of one with a handshake."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import jsonschema_rs
 
-from fakes.api_stage import ApiStage, set_stage
-from throughline.api.front_end import API
-from throughline.db.database import Database
-from throughline.http.app import create_app
-from throughline.http.services import ApiConfig
-from throughline.mcp.front_end import MCP
 from throughline.mcp.protocol import META_CAPABILITIES, META_REVISION, NAMED_BY, STATELESS, TASKS
 
 MCP_PATH = "/mcp"
 WITH_TASKS: Mapping[str, object] = {"extensions": {TASKS: {}}}
-
-
-def mcp_stage(database: Database, config: ApiConfig) -> ApiStage:
-    """Return the application with the MCP server beside the REST interface."""
-    return with_mcp(set_stage(database, config), config)
-
-
-def with_mcp(stage: ApiStage, config: ApiConfig) -> ApiStage:
-    """Return the stage with the MCP server beside the REST interface, and no other front end."""
-    return replace(stage, app=create_app(stage.services, config, (API, MCP)))
 
 
 def headers_of(method: str, params: Mapping[str, object]) -> dict[str, str]:

@@ -1,22 +1,19 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fakes.api_stage import KEYED, LOCAL, ApiStage
-from fakes.mcp_client import WITH_TASKS, McpClient, mcp_stage
-from throughline.db.database import Database
+from fakes.api_stage import ApiStage
+from fakes.front_end_stages import keyed, stage
+from fakes.mcp_client import WITH_TASKS, McpClient
+from throughline.http.app import FrontEnd
+from throughline.mcp.front_end import MCP
+
+__all__ = ["keyed", "stage"]
 
 
 @pytest.fixture
-def stage(database: Database) -> ApiStage:
-    """Return the application without keys, as `make run` serves it."""
-    return mcp_stage(database, LOCAL)
-
-
-@pytest.fixture
-def keyed(database: Database) -> ApiStage:
-    """Return the application with keys."""
-    return mcp_stage(database, KEYED)
+def front_ends() -> Sequence[FrontEnd]:
+    return (MCP,)
 
 
 @pytest.fixture

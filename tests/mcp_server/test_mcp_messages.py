@@ -6,8 +6,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from fakes.api_stage import LOCAL
-from fakes.mcp_client import MCP_PATH, McpClient, headers_of, mcp_stage
+from fakes.api_stage import LOCAL, set_stage
+from fakes.mcp_client import MCP_PATH, McpClient, headers_of
 from throughline.assembly.front_ends import settings_sections
 from throughline.db.database import Database
 from throughline.mcp.front_end import MCP
@@ -112,7 +112,8 @@ async def test_a_malformed_message_is_refused_with_its_code(client: McpClient, b
 
 
 async def test_bodies_have_the_limits_of_the_service(database: Database) -> None:
-    small = mcp_stage(database, replace(LOCAL, max_body_bytes=1_000))
+    config = replace(LOCAL, max_body_bytes=1_000)
+    small = set_stage(database, config).with_front_ends(config, MCP)
     async with small.client() as http:
         large = await http.post(MCP_PATH, json={"jsonrpc": "2.0", "id": 1, "method": "x" * 1_000})
         text = await http.post(MCP_PATH, content=b"{}", headers={"Content-Type": "text/plain"})

@@ -9,11 +9,12 @@ import httpx
 import pytest
 
 from api.test_isolation import CHANNEL, linked
-from fakes.api_stage import KEYED, ApiStage
-from fakes.mcp_client import WITH_TASKS, McpClient, mcp_stage
+from fakes.api_stage import KEYED, ApiStage, set_stage
+from fakes.mcp_client import WITH_TASKS, McpClient
 from fakes.slack_delivery import take
 from throughline.db.database import Database
 from throughline.domain.keys import Scope
+from throughline.mcp.front_end import MCP
 
 
 @dataclass
@@ -162,7 +163,8 @@ async def test_a_participant_of_a_shared_session_reads_and_asks_in_it(keyed: Api
 
 
 async def test_a_revoked_key_ends_the_wait(database: Database) -> None:
-    stage = mcp_stage(database, replace(KEYED, heartbeat_seconds=0.01))
+    config = replace(KEYED, heartbeat_seconds=0.01)
+    stage = set_stage(database, config).with_front_ends(config, MCP)
     stage.turns.may_end.clear()
     async with acting(stage, await stage.key("dora")) as dora:
         waiting = asyncio.create_task(dora.send("tools/call", name="ask_agent", arguments={"message": "hello"}))

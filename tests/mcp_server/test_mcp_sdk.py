@@ -4,18 +4,12 @@ from typing import Any
 
 import pytest
 
-from fakes.api_stage import KEYED, ApiStage
-from fakes.mcp_client import MCP_PATH, mcp_stage
-from throughline.db.database import Database
+from fakes.api_stage import ApiStage
+from fakes.mcp_client import MCP_PATH
 
 mcp_client = pytest.importorskip("mcp.client.client", reason="needs the extra `mcp`, version 2")
 httpx2 = pytest.importorskip("httpx2")
 transport = pytest.importorskip("mcp.client.streamable_http")
-
-
-@pytest.fixture
-def keyed_stage(database: Database) -> ApiStage:
-    return mcp_stage(database, KEYED)
 
 
 async def structured(client: Any, tool: str, **arguments: object) -> Any:  # noqa: ANN401  # the SDK may be absent
@@ -26,9 +20,9 @@ async def structured(client: Any, tool: str, **arguments: object) -> Any:  # noq
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
-async def test_the_official_client_uses_everything(keyed_stage: ApiStage, mode: str, revision: str) -> None:
-    key = {"Authorization": f"Bearer {await keyed_stage.key('anna')}"}
-    async with keyed_stage.served() as http, httpx2.AsyncClient(headers=key) as authorized:
+async def test_the_official_client_uses_everything(keyed: ApiStage, mode: str, revision: str) -> None:
+    key = {"Authorization": f"Bearer {await keyed.key('anna')}"}
+    async with keyed.served() as http, httpx2.AsyncClient(headers=key) as authorized:
         connection = transport.streamable_http_client(str(http.base_url.join(MCP_PATH)), http_client=authorized)
         async with mcp_client.Client(connection, mode=mode) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.api_stage import LOCAL, ApiStage, set_stage
-from fakes.mcp_client import McpClient, with_mcp
+from fakes.mcp_client import McpClient
 from fakes.openai_stage import open_openai_stage
 from fakes.scripted_model import Call
 from fakes.scripted_turns import CAREFUL, DELETES
@@ -13,6 +13,7 @@ from fakes.stage import make_tool_box
 from throughline.db.database import Database
 from throughline.domain.run import RunError
 from throughline.mcp.ask_agent import WAIT_SECONDS
+from throughline.mcp.front_end import MCP
 
 UNKNOWN = "00000000-0000-0000-0000-000000000007"
 
@@ -66,7 +67,7 @@ async def test_a_failed_turn_is_an_error_with_its_reason(stage: ApiStage, client
 
 async def test_without_a_worker_the_message_is_kept_and_said_to_be(database: Database) -> None:
     config = replace(LOCAL, no_worker_timeout_seconds=0.0, heartbeat_seconds=0.01)
-    stage = with_mcp(set_stage(database), config)
+    stage = set_stage(database).with_front_ends(config, MCP)
     stage.turns.has_worker = False
     async with stage.client() as http:
         result = await McpClient(http).call("ask_agent", message="hello")
@@ -97,7 +98,7 @@ async def test_a_turn_that_waits_for_a_person_says_for_what(database: Database) 
     tools = make_tool_box(further=(delete,))
     async with open_openai_stage(database, agent=CAREFUL, tools=tools) as played:
         played.model.script(Call((DELETES,)))
-        async with with_mcp(played.api, LOCAL).client() as http:
+        async with played.api.with_front_ends(LOCAL, MCP).client() as http:
             result = await McpClient(http).call("ask_agent", message="delete it", wait_seconds=WAIT_SECONDS)
             session_id = result["structuredContent"]["session_id"]
             refused = await McpClient(http).refusal("ask_agent", message="and?", session_id=session_id)
