@@ -11,6 +11,7 @@ from throughline.console.page import PageOperator, PageRoute, show
 from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
 from throughline.domain.keys import DEFAULT_SCOPES, Scope
 from throughline.domain.run import RunStatus
+from throughline.domain.service_status import AgentFiles
 from throughline.http.call import PAGES
 from throughline.http.route_errors import PROBLEM_KINDS
 
@@ -22,8 +23,9 @@ router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 async def get_state(request: Request, call: PageOperator) -> Response:
     """Return the page of the service's state: processes, queues, side jobs, circuit breakers and agents."""
     state = await call.services.read_status()
-    agents, files = call.services.agents.all(), call.services.agents.describe_files()
-    values = {"state": state, "agents": zip(agents, files.agents, strict=True), "refused": files.refused}
+    files = state.agent_files or AgentFiles((), None)
+    agents = [(call.services.agents.get(origin.agent), origin) for origin in files.agents]
+    values = {"state": state, "agents": agents, "refused": files.refused}
     return show(request, "operate.html", call, values)
 
 

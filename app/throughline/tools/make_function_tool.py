@@ -22,6 +22,8 @@ from throughline.execution.error_boundary import Outcome, Raised, Returned, outc
 
 NOTHING = "(the tool returned nothing)"
 MAX_TOOL_RESULT_BYTES = 5_000_000
+"""Most bytes (UTF-8) of a tool's result that are stored; each prompt shows as much of them as fits."""
+
 ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="strings"))
 
 
