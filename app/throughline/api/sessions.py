@@ -10,7 +10,7 @@ from throughline.api.requests import BranchSession, ChangeSession, CreateSession
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.branch import NewBranch
 from throughline.db.sessions.create import CreateOutcome
-from throughline.db.sessions.repository import SessionChange, SessionQuery
+from throughline.db.sessions.repository import SessionChange
 from throughline.db.statements.sql import invalid_cursor
 from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import ExternalIdTaken, NotFound, SessionBusy
@@ -77,19 +77,7 @@ def _created(session: Session, outcome: CreateOutcome) -> Response:
 @router.get("", responses={HTTPStatus.OK: {"model": SessionPage}})
 async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -> Response:
     """List the caller's sessions, the last updated first."""
-    page = await call.services.database.sessions.list(
-        call.owner_id,
-        SessionQuery(
-            limit=asked.limit,
-            cursor=asked.cursor,
-            agent=None if asked.agent is None else clean_text(asked.agent),
-            q=None if asked.q is None else clean_text(asked.q),
-            external_id=None if asked.external_id is None else clean_text(asked.external_id),
-            metadata=asked.read_metadata(),
-            ids=asked.ids(),
-            include_archived=asked.include_archived,
-        ),
-    )
+    page = await call.services.database.sessions.list(call.owner_id, asked.as_query())
     return JsonResponse(SessionOut.render_page(page))
 
 

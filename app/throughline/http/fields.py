@@ -1,16 +1,18 @@
-"""Query parameters of lists, and the fields that several bodies have. Unknown ones are refused."""
+"""Query parameters of lists and searches, and the fields that several bodies have. Unknown ones are refused."""
 
 import json
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from throughline.db.sessions.repository import SessionQuery
 from throughline.domain.basic_types import JsonObject
-from throughline.domain.message import LAST_POSITION, is_blank
+from throughline.domain.message import LAST_POSITION, Role, clean_text, is_blank
+from throughline.domain.recall import HistoryFilter, HistoryQuery
 from throughline.domain.run import RunStatus
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.http.body import parse_json, validate
@@ -161,14 +163,27 @@ class ListSessions(QueryParameters):
     )
     include_archived: bool = False
 
-    def ids(self) -> tuple[UUID, UUID] | None:
+    def as_query(self) -> SessionQuery:
+        """Return the sessions to list. Raises InvalidRequest for a wrong filter of metadata."""
+        return SessionQuery(
+            limit=self.limit,
+            cursor=self.cursor,
+            agent=_clean(self.agent),
+            q=_clean(self.q),
+            external_id=_clean(self.external_id),
+            metadata=self._read_metadata(),
+            ids=self._ids(),
+            include_archived=self.include_archived,
+        )
+
+    def _ids(self) -> tuple[UUID, UUID] | None:
         """Return the smallest and the largest id that begin with `id_prefix`, None without this filter."""
         if self.id_prefix is None:
             return None
         digits = self.id_prefix.replace("-", "")
         return UUID(digits.ljust(ID_DIGITS, "0")), UUID(digits.ljust(ID_DIGITS, "f"))
 
-    def read_metadata(self) -> JsonObject | None:
+    def _read_metadata(self) -> JsonObject | None:
         """Return the object that the sessions' metadata have to contain, None without this filter.
 
         Raises InvalidRequest for text that is no JSON object or has more than metadata may have.
@@ -231,3 +246,64 @@ class ListMessages(QueryParameters):
         if self.include is None:
             return "none"
         return "all" if reads_all else "shown"
+
+
+POSITION_WORDS = (
+    "Must be a position, a whole number. Write a day in the query (`before:2026-03-14`) or in `since` and `until`."
+)
+
+
+def _read_position(value: object) -> object:
+    """Return `value` unchanged. Raises ValueError for text that is no whole number.
+
+    Such text is usually a day; the error says where to write days.
+    """
+    if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
+        raise ValueError(POSITION_WORDS)
+    return value
+
+
+def _check_name(name: str) -> str:
+    if is_blank(name):
+        raise ValueError("Is blank. Leave it out, or write a name.")
+    return name
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_check_name), Field(max_length=200, json_schema_extra={"minLength": 1})]
+
+
+class SearchHistory(QueryParameters):
+    """A search and its filters. `after` and `before` are positions, and both are exclusive."""
+
+    q: str = Field(
+        min_length=1,
+        max_length=1_000,
+        description='words; "words in quotes" must appear in the text exactly so; filters are `author:`, `role:`, '
+        "`tool:`, and with a day `on:`, `before:` and `after:`",
+        examples=["gateway port", 'author:anna "release notes"'],
+    )
+    limit: int = Field(10, ge=1, le=50)
+    role: Literal["user", "assistant", "tool"] | None = None
+    tool: Name | None = Field(None, description="find only results of this tool")
+    author: Name | None = None
+    after: Annotated[int, Field(ge=0, le=LAST_POSITION), BeforeValidator(_read_position)] | None = None
+    before: Annotated[int, Field(ge=1, le=LAST_POSITION), BeforeValidator(_read_position)] | None = None
+    since: Moment | None = Field(None, description="find only messages written at this time or later")
+    until: Moment | None = Field(None, description="find only messages written before this time")
+
+    def as_query(self, today: date) -> HistoryQuery:
+        """Return the search; `today` is the day that its words, such as "yesterday", refer to."""
+        only = HistoryFilter(
+            role=None if self.role is None else Role(self.role),
+            tool=_clean(self.tool),
+            author=_clean(self.author),
+            after=self.after,
+            before=self.before,
+            since=self.since,
+            until=self.until,
+        )
+        return HistoryQuery(clean_text(self.q), self.limit, only, today)
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean_text(text)
