@@ -52,7 +52,7 @@ async def test_without_a_key_nothing_is_served(keyed: ApiStage) -> None:
     ("tool", "more"),
     [
         ("ask_agent", {"message": "hi"}),
-        ("search_history", {"query": "secret"}),
+        ("search_history", {"q": "secret"}),
         ("read_messages", {}),
         ("get_context", {}),
     ],
@@ -73,12 +73,12 @@ async def test_nothing_else_of_another_user_is_reached(keyed: ApiStage, anna: Ow
         cancelled = await bob.error("tasks/cancel", taskId=anna.run_id)
         read = await bob.error("resources/read", uri=f"throughline://sessions/{anna.session_id}")
         listed = await bob.result("resources/list")
-        found = await bob.values("search_history", query="secret")
+        found = await bob.values("search_history", q="secret")
         sessions = await bob.values("list_sessions")
 
     assert "There is no run" in run
     assert (task["code"], cancelled["code"], read["code"]) == (-32602, -32602, -32602)
-    assert (listed["resources"], found["messages"], sessions["sessions"]) == ([], [], [])
+    assert (listed["resources"], found["messages"], sessions["data"]) == ([], [], [])
 
 
 async def test_a_key_that_only_reads_cannot_ask_or_cancel(keyed: ApiStage, anna: Owned) -> None:
@@ -113,13 +113,13 @@ async def test_an_access_token_stays_with_its_sessions(keyed: ApiStage, anna: Ow
         refused = [
             await page.refusal("ask_agent", message="hi", session_id=other["session_id"]),
             await page.refusal("read_messages", session_id=other["session_id"]),
-            await page.refusal("search_history", query="secret", session_id=other["session_id"]),
+            await page.refusal("search_history", q="secret", session_id=other["session_id"]),
             await page.refusal("get_context", session_id=other["session_id"]),
             await page.refusal("get_run", run_id=other["run_id"]),
         ]
         limited = [
             await page.refusal("ask_agent", message="hi"),
-            await page.refusal("search_history", query="secret"),
+            await page.refusal("search_history", q="secret"),
             await page.refusal("list_sessions"),
         ]
         resources = await page.error("resources/list")
@@ -141,7 +141,7 @@ async def test_a_back_end_acts_for_the_user_it_names(keyed: ApiStage) -> None:
         own = await shop.values("list_sessions")
 
     assert read["messages"][0]["author"] == "carla"
-    assert own["sessions"] == []
+    assert own["data"] == []
 
 
 async def test_a_participant_of_a_shared_session_reads_and_asks_in_it(keyed: ApiStage) -> None:
@@ -159,7 +159,7 @@ async def test_a_participant_of_a_shared_session_reads_and_asks_in_it(keyed: Api
 
     assert (asked["resultType"], task["status"]) == ("task", "working")
     assert not context["isError"]
-    assert listed["sessions"] == []
+    assert listed["data"] == []
 
 
 async def test_a_revoked_key_ends_the_wait(database: Database) -> None:

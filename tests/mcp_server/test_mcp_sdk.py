@@ -28,7 +28,7 @@ async def test_the_official_client_uses_everything(keyed: ApiStage, mode: str, r
             tools = {tool.name for tool in (await client.list_tools()).tools}
             asked = await structured(client, "ask_agent", message="the gateway port is 8443")
             session_id = asked["session_id"]
-            found = await structured(client, "search_history", query="gateway")
+            found = await structured(client, "search_history", q="gateway")
             await structured(client, "read_messages", session_id=session_id)
             await structured(client, "get_run", run_id=asked["run_id"])
             await structured(client, "get_context", session_id=session_id)
@@ -41,6 +41,6 @@ async def test_the_official_client_uses_everything(keyed: ApiStage, mode: str, r
     assert agreed == revision
     assert tools == {"ask_agent", "get_run", "search_history", "read_messages", "list_sessions", "get_context"}
     assert asked["answer"] == "Hello back."
-    assert found["messages"][0]["session_id"] == sessions["sessions"][0]["id"] == session_id
+    assert found["messages"][0]["session_id"] == sessions["data"][0]["id"] == session_id
     assert "8443" in read.contents[0].text
     assert refused.is_error

@@ -27,7 +27,7 @@ async def test_an_agent_answers_in_a_new_session_and_goes_on_in_it(client: McpCl
     assert first["content"][0]["text"] == first["structuredContent"]["answer"] == "Hello back."
     assert session_id in first["content"][1]["text"]
     assert (second["session_id"], second["status"]) == (session_id, "succeeded")
-    assert [(one["id"], one["title"], one["message_count"]) for one in listed["sessions"]] == [(session_id, "hello", 4)]
+    assert [(one["id"], one["title"], one["message_count"]) for one in listed["data"]] == [(session_id, "hello", 4)]
 
 
 async def test_a_repeated_call_with_its_key_asks_nothing_twice(client: McpClient) -> None:
@@ -38,7 +38,7 @@ async def test_a_repeated_call_with_its_key_asks_nothing_twice(client: McpClient
 
     assert again == first
     assert "idempotency_key_reused" in refused
-    assert len(listed["sessions"]) == 1
+    assert len(listed["data"]) == 1
 
 
 async def test_a_turn_that_takes_long_is_asked_for_again(stage: ApiStage, client: McpClient) -> None:
@@ -142,8 +142,8 @@ async def test_the_history_is_searched_and_read_around_a_hit(client: McpClient) 
     session_id = (await client.values("ask_agent", message="the gateway port is 8443"))["session_id"]
     await client.values("ask_agent", message="and the gateway host?")
 
-    everywhere = await client.values("search_history", query="gateway")
-    there = await client.values("search_history", query="gateway", session_id=session_id)
+    everywhere = await client.values("search_history", q="gateway")
+    there = await client.values("search_history", q="gateway", session_id=session_id)
     hit = there["messages"][0]
     read = await client.call("read_messages", session_id=session_id, from_position=hit["position"], limit=1)
 
@@ -155,13 +155,11 @@ async def test_the_history_is_searched_and_read_around_a_hit(client: McpClient) 
     assert read["structuredContent"]["messages"][0]["text"] == "the gateway port is 8443"
     assert read["structuredContent"]["next_position"] == 2
     assert read["content"][0]["text"].startswith("#1 user local, ")
-    assert (await client.call("search_history", query="zebra"))["content"][0]["text"] == "No message matches."
+    assert (await client.call("search_history", q="zebra"))["content"][0]["text"] == "No message matches."
 
 
 async def test_a_query_that_cannot_be_understood_is_explained(client: McpClient) -> None:
-    assert (await client.refusal("search_history", query="before:never")).startswith(
-        "query: `before:never` names no day"
-    )
+    assert (await client.refusal("search_history", q="before:never")).startswith("q: `before:never` names no day")
 
 
 async def test_the_newest_messages_are_read_and_long_ones_are_cut(client: McpClient) -> None:
@@ -189,11 +187,11 @@ async def test_sessions_are_listed_page_by_page(client: McpClient) -> None:
 
     first = await client.values("list_sessions", limit=2)
     second = await client.values("list_sessions", limit=2, cursor=first["next_cursor"])
-    found = await client.values("list_sessions", title="two", agent="assistant")
+    found = await client.values("list_sessions", q="two", agent="assistant")
 
-    assert [one["title"] for one in first["sessions"] + second["sessions"]] == ["three", "two", "one"]
+    assert [one["title"] for one in first["data"] + second["data"]] == ["three", "two", "one"]
     assert second["next_cursor"] is None
-    assert [one["title"] for one in found["sessions"]] == ["two"]
+    assert [one["title"] for one in found["data"]] == ["two"]
     assert "cursor" in await client.refusal("list_sessions", cursor="nonsense")
 
 

@@ -1,4 +1,4 @@
-"""Messages of MCP over HTTP: their envelope and headers in both kinds of revisions, and errors as JSON-RPC.
+"""Messages of MCP over HTTP: envelope and headers in both kinds of revisions, requests, results, and errors.
 
 Revision 2026-07-28 has no handshake: each request names its revision and the client's capabilities in `_meta`, and
 repeats method and name in headers. Clients of the 2025 revisions begin with `initialize`. No client has a session.
@@ -10,14 +10,20 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from fastapi import Response
+from fastapi import Request, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.datastructures import Headers
 
-from throughline.domain.basic_types import JsonValue
+from throughline.domain.errors import InvalidInput, ThroughlineError
+from throughline.domain.keys import Scope
 from throughline.domain.message import clean_text
+from throughline.domain.run import Run
+from throughline.http.body import validate
+from throughline.http.call import Call, admit_as
 from throughline.http.problem_documents import JsonResponse
+from throughline.http.route_errors import FieldError, InvalidRequest
 from throughline.wire.json_shape import JsonDict
 
 STATELESS = "2026-07-28"
@@ -32,14 +38,14 @@ TASKS = "io.modelcontextprotocol/tasks"
 
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
 NAMED_BY: Mapping[str, str] = {
-    "tools/call": "name",
-    "prompts/get": "name",
+    **dict.fromkeys(("tools/call", "prompts/get"), "name"),
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
     "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
 }
 """The parameter that the header Mcp-Name repeats, by method."""
+
+RUN = "/v1/runs/{run_id}"
+SESSION = "/v1/sessions/{session_id}"
 
 MAX_SHOWN = 100
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
@@ -60,9 +66,19 @@ class ProtocolError(Exception):
     def __init__(self, code: int, text: str, data: JsonDict | None = None) -> None:
         """Keep the code, the sentence for the client's reader, and further values."""
         super().__init__(text)
+        self.json: JsonDict = {"code": code, "message": text, **({} if data is None else {"data": data})}
         self.code = code
-        self.text = text
-        self.data = data
+
+
+class Envelope(BaseModel):
+    """A JSON-RPC message of a client: a request, or a notification if it has no id."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    jsonrpc: Literal["2.0"]
+    id: str | int = ""
+    method: str
+    params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,66 +110,37 @@ def message_id_in(body: JsonValue) -> MessageId:
 
 
 def read_message(body: JsonValue, headers: Headers) -> RpcMessage:
-    """Return the message. Raises ProtocolError unless it is one request or notification that can be served."""
-    method, params = _read_envelope(body)
-    if repeated := next(
-        (name for name in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER) if _count(headers, name) > 1), ""
-    ):
-        raise ProtocolError(HEADER_MISMATCH, f"The header {repeated} is sent twice. Send it once.")
-    meta, header = params.get("_meta"), headers.get(VERSION_HEADER)
-    named = meta.get(META_REVISION) if isinstance(meta, dict) else None
-    if named is None and header is not None:
-        _check_revision(header)
-    message_id = message_id_in(body)
+    """Return the message. Raises ProtocolError unless it can be served, InvalidRequest if it is no message."""
+    sent, message_id = validate(body, Envelope), message_id_in(body)
+    for name in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER):
+        if len(headers.getlist(name)) > 1:
+            raise ProtocolError(HEADER_MISMATCH, f"The header {name} is sent twice. Send it once.")
+    header, found = headers.get(VERSION_HEADER), sent.params.get("_meta")
+    meta = found if isinstance(found, dict) else {}
+    named, capabilities = meta.get(META_REVISION), meta.get(META_CAPABILITIES)
     if named is None and header != STATELESS:
-        return RpcMessage(message_id, method, params, header or WITH_HANDSHAKE[-1], {})
-    capabilities = {} if message_id is None else _read_meta(meta)
+        revision = WITH_HANDSHAKE[-1] if header is None else header
+        _check_revision(revision)
+        return RpcMessage(message_id, sent.method, sent.params, revision, {})
     if message_id is not None:
-        _check_headers(headers, method, params, named)
+        if named is None or not isinstance(capabilities, dict):
+            wanted = f"the text {META_REVISION} and the object {META_CAPABILITIES}"
+            raise ProtocolError(INVALID_PARAMS, f"Each request needs, in `params._meta`, {wanted}.")
+        _check_headers(headers, sent, named)
     _check_revision(named or STATELESS)
-    return RpcMessage(message_id, method, params, STATELESS, capabilities)
+    known = capabilities if isinstance(capabilities, dict) else {}
+    return RpcMessage(message_id, sent.method, sent.params, STATELESS, known)
 
 
-def _read_envelope(body: JsonValue) -> tuple[str, JsonDict]:
-    if isinstance(body, list):
-        raise ProtocolError(INVALID_REQUEST, "The body is a batch. Send one JSON-RPC message for each request.")
-    if not isinstance(body, dict) or body.get("jsonrpc") != "2.0":
-        raise ProtocolError(INVALID_REQUEST, 'The body must be a JSON-RPC message: an object with "jsonrpc": "2.0".')
-    method, params = body.get("method"), body.get("params", {})
-    if not isinstance(method, str) or ("id" in body and message_id_in(body) is None):
-        raise ProtocolError(
-            INVALID_REQUEST, "The message must be a request or a notification: `method` is text, `id` text or a number."
-        )
-    if not isinstance(params, dict):
-        raise ProtocolError(INVALID_PARAMS, "`params` must be an object.")
-    return method, params
-
-
-def _count(headers: Headers, name: str) -> int:
-    return len(headers.getlist(name))
-
-
-def _read_meta(meta: JsonValue) -> Mapping[str, JsonValue]:
-    """Return the client's capabilities. Raises ProtocolError if the request does not say what each one has to."""
-    found = meta if isinstance(meta, dict) else {}
-    if lacking := [name for name in (META_REVISION, META_CAPABILITIES) if name not in found]:
-        raise ProtocolError(INVALID_PARAMS, f"`params._meta` lacks {' and '.join(lacking)}.")
-    capabilities = found[META_CAPABILITIES]
-    if not isinstance(capabilities, dict):
-        raise ProtocolError(INVALID_PARAMS, f"`params._meta.{META_CAPABILITIES}` must be an object.")
-    return capabilities
-
-
-def _check_headers(headers: Headers, method: str, params: JsonDict, named: JsonValue) -> None:
+def _check_headers(headers: Headers, sent: Envelope, revision: JsonValue) -> None:
     """Raise ProtocolError unless the headers repeat what the body says. Proxies read only the headers."""
-    key = NAMED_BY.get(method)
-    wanted = [(VERSION_HEADER, named), (METHOD_HEADER, method)]
-    if key is not None and params.get(key) is not None:
-        wanted.append((NAME_HEADER, params[key]))
-    for name, value in wanted:
-        sent = headers.get(name, "").strip()
-        if (_decode(sent) if name == NAME_HEADER else sent) != value:
-            raise ProtocolError(HEADER_MISMATCH, f"The header {name} is missing, or differs from the body.")
+    wanted: list[tuple[str, JsonValue]] = [(VERSION_HEADER, revision), (METHOD_HEADER, sent.method)]
+    if (name := sent.params.get(NAMED_BY.get(sent.method, ""))) is not None:
+        wanted.append((NAME_HEADER, name))
+    for header, value in wanted:
+        text = headers.get(header, "").strip()
+        if (_decode(text) if header == NAME_HEADER else text) != value:
+            raise ProtocolError(HEADER_MISMATCH, f"The header {header} is missing, or differs from the body.")
 
 
 def _decode(value: str) -> str | None:
@@ -171,25 +158,77 @@ def _decode(value: str) -> str | None:
 def _check_revision(revision: JsonValue) -> None:
     if revision not in REVISIONS:
         shown = clean_text(str(revision))[:MAX_SHOWN]
-        raise ProtocolError(
-            UNSUPPORTED_VERSION,
-            f"This server does not speak revision {shown}.",
-            {"supported": list(REVISIONS), "requested": shown},
-        )
+        supported: JsonDict = {"supported": list(REVISIONS), "requested": shown}
+        raise ProtocolError(UNSUPPORTED_VERSION, f"This server does not speak revision {shown}.", supported)
 
 
-def result_response(message: RpcMessage, result: JsonDict) -> Response:
-    """Return the answer with a result."""
-    return JsonResponse({"jsonrpc": "2.0", "id": message.id, "result": result})
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """A request: the message, the admitted caller, and the HTTP request that brought it."""
+
+    message: RpcMessage
+    call: Call
+    request: Request
+
+    async def reach(self, scope: Scope, method: str, path: str, **ids: str) -> Call:
+        """Return the call with the rights that this route of the REST interface needs. Raises NotAllowed, NotFound."""
+        return await admit_as(self.request, self.call, scope, (method, path), ids)
+
+    async def reach_run(self, run_id: str) -> Call:
+        """Return the call as one that reads the run."""
+        return await self.reach(Scope.READ, "GET", RUN, run_id=run_id)
+
+    async def reach_session(self, session_id: str, part: str) -> Call:
+        """Return the call as one that reads this part of the session."""
+        return await self.reach(Scope.READ, "GET", f"{SESSION}{part}", session_id=session_id)
+
+    def text(self, name: str) -> str:
+        """Return a parameter of the method. Raises ProtocolError unless it is text."""
+        value = self.message.params.get(name)
+        if not isinstance(value, str):
+            raise ProtocolError(INVALID_PARAMS, f"{name}: Must be text.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool: values in the shape of its output schema, and texts for a model.
+
+    `unfinished` is a run that the call asked for and that goes on: a client with tasks is given a task for it.
+    """
+
+    values: JsonDict | None
+    texts: tuple[str, ...]
+    is_error: bool = False
+    unfinished: Run | None = None
+
+    def render(self) -> JsonDict:
+        """Return the members of a CallToolResult."""
+        shown: JsonDict = {"content": [{"type": "text", "text": text} for text in self.texts], "isError": self.is_error}
+        return shown if self.values is None else {**shown, "structuredContent": self.values}
+
+
+def explain(error: ThroughlineError) -> str:
+    """Return the text that the REST interface has for an error, with the names of all wrong values."""
+    match error:
+        case InvalidRequest(errors=errors):
+            found = errors
+        case InvalidInput(field=field):
+            found = (FieldError(field, error.detail),)
+        case _:
+            return error.detail
+    return " ".join(f"{one.field}: {one.detail}" if one.field else one.detail for one in found)
+
+
+def rpc_response(message_id: MessageId, part: JsonDict, status: int = HTTPStatus.OK) -> Response:
+    """Return the answer to a message; `part` is its `result` or its `error`."""
+    return JsonResponse({"jsonrpc": "2.0", "id": message_id, **part}, status)
 
 
 def error_response(message_id: MessageId, error: ProtocolError, *, is_stateless: bool) -> Response:
     """Return the answer with an error, with the HTTP status that the client's revision has for it."""
-    shown: JsonDict = {"code": error.code, "message": error.text}
-    if error.data is not None:
-        shown["data"] = error.data
     if is_stateless:
         status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
     else:
         status = HTTPStatus.BAD_REQUEST if error.code in REFUSED else HTTPStatus.OK
-    return JsonResponse({"jsonrpc": "2.0", "id": message_id, "error": shown}, status)
+    return rpc_response(message_id, {"error": error.json}, status)

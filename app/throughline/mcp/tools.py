@@ -3,120 +3,88 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from throughline.domain.errors import InvalidInput, NotAuthenticated, ThroughlineError
+from throughline.domain.errors import NotAuthenticated, ThroughlineError
 from throughline.domain.message import clean_text
 from throughline.http.body import validate
-from throughline.http.route_errors import InvalidRequest
 from throughline.mcp import ask_agent, history
-from throughline.mcp.protocol import INVALID_PARAMS, MAX_SHOWN, ProtocolError
-from throughline.mcp.request import NO_META, McpRequest, explain, schema_of
+from throughline.mcp.protocol import INVALID_PARAMS, MAX_SHOWN, McpRequest, ProtocolError, ToolResult, explain
 from throughline.mcp.tasks import task_json
-from throughline.mcp.tool_result import ToolResult
 from throughline.wire.context import SessionContextOut
 from throughline.wire.json_shape import JsonDict, Shape
+from throughline.wire.sessions import SessionPage
 
 
-@dataclass(frozen=True, slots=True)
+class Untitled(GenerateJsonSchema):
+    """JSON schemas without titles that only repeat the names of fields."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002  # pydantic's signature
+        return False
+
+
+@dataclass(frozen=True)
 class McpTool:
-    """A tool. Its description is that of `arguments`. `asks`: it has effects, and a call that takes long is a task."""
+    """A tool with the name of its function. `asks`: it has effects, and a call that takes long is a task.
 
-    name: str
-    title: str
+    Its description is that of `arguments`.
+    """
+
+    run: Callable[[McpRequest, Any], Awaitable[ToolResult]]  # Any: an instance of `arguments`
     arguments: type[BaseModel]
     output: type[Shape]
-    run: Callable[[McpRequest, Any], Awaitable[ToolResult]]  # Any: an instance of `arguments`
+    title: str
     asks: bool = False
+
+    @cached_property
+    def description(self) -> JsonDict:
+        """The tool as clients list it."""
+        return {
+            "name": self.run.__name__,
+            "title": self.title,
+            "description": inspect.getdoc(self.arguments) or "",
+            "inputSchema": _schema(self.arguments, is_output=False),
+            "outputSchema": _schema(self.output, is_output=True),
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": not self.asks,
+                "destructiveHint": False,
+                "idempotentHint": not self.asks,
+                "openWorldHint": self.asks,
+            },
+        }
+
+
+def _schema(model: type[BaseModel], *, is_output: bool) -> JsonDict:
+    """Return the JSON schema without the words of the class, which describe the tool."""
+    mode: JsonSchemaMode = "serialization" if is_output else "validation"
+    schema: JsonDict = model.model_json_schema(schema_generator=Untitled, mode=mode)
+    return {name: value for name, value in schema.items() if name not in {"title", "description"}}
 
 
 TOOLS = {
-    tool.name: tool
+    tool.run.__name__: tool
     for tool in (
-        McpTool(
-            "ask_agent",
-            "Ask an agent",
-            ask_agent.AskAgentArguments,
-            ask_agent.AskedTurnOut,
-            ask_agent.ask_agent,
-            asks=True,
-        ),
-        McpTool("get_run", "Get a turn", ask_agent.GetRunArguments, ask_agent.AskedTurnOut, ask_agent.get_run),
-        McpTool(
-            "search_history",
-            "Search the history",
-            history.SearchHistoryArguments,
-            history.FoundMessagesOut,
-            history.search_history,
-        ),
-        McpTool(
-            "read_messages",
-            "Read messages",
-            history.ReadMessagesArguments,
-            history.ReadMessagesOut,
-            history.read_messages,
-        ),
-        McpTool(
-            "list_sessions",
-            "List sessions",
-            history.ListSessionsArguments,
-            history.ListedSessionsOut,
-            history.list_sessions,
-        ),
-        McpTool(
-            "get_context",
-            "Get the context of a session",
-            history.GetContextArguments,
-            SessionContextOut,
-            history.get_context,
-        ),
+        McpTool(ask_agent.ask_agent, ask_agent.AskAgentArguments, ask_agent.AskedTurnOut, "Ask an agent", asks=True),
+        McpTool(ask_agent.get_run, ask_agent.GetRunArguments, ask_agent.AskedTurnOut, "Get a turn"),
+        McpTool(history.search_history, history.SearchHistoryArguments, history.FoundMessagesOut, "Search the history"),
+        McpTool(history.read_messages, history.ReadMessagesArguments, history.ReadMessagesOut, "Read messages"),
+        McpTool(history.list_sessions, history.ListSessionsArguments, SessionPage, "List sessions"),
+        McpTool(history.get_context, history.GetContextArguments, SessionContextOut, "Get the context of a session"),
     )
 }
 
 
-class CallToolParameters(BaseModel):
-    """The tool that a request names, and the arguments that its own model reads later."""
-
-    model_config = NO_META
-
-    name: str
-    arguments: dict[str, JsonValue] | None = None
-
-
 async def list_tools(asked: McpRequest) -> JsonDict:
     """Return all tools; the description of the one that asks names the agents."""
-    agents = sorted(asked.call.services.agents.all(), key=lambda agent: agent.name)
+    agents = asked.call.services.agents.all()
     named = "; ".join(f"{one.name}: {one.description}" if one.description else one.name for one in agents)
-    return {"tools": [_tool_json(tool, named) for tool in TOOLS.values()]}
-
-
-def _tool_json(tool: McpTool, agents: str) -> JsonDict:
-    described = _described(tool.name)
-    if tool.asks:
-        described = {**described, "description": f"{described['description']}\n\nAgents: {agents}"}
-    return described
-
-
-@cache
-def _described(name: str) -> JsonDict:
-    tool = TOOLS[name]
-    return {
-        "name": name,
-        "title": tool.title,
-        "description": inspect.getdoc(tool.arguments) or "",
-        "inputSchema": schema_of(tool.arguments),
-        "outputSchema": schema_of(tool.output, is_output=True),
-        "annotations": {
-            "title": tool.title,
-            "readOnlyHint": not tool.asks,
-            "destructiveHint": False,
-            "idempotentHint": not tool.asks,
-            "openWorldHint": tool.asks,
-        },
-    }
+    asking = {"description": f"{inspect.getdoc(ask_agent.AskAgentArguments)}\n\nAgents: {named}"}
+    return {"tools": [{**tool.description, **(asking if tool.asks else {})} for tool in TOOLS.values()]}
 
 
 async def call_tool(asked: McpRequest) -> JsonDict:
@@ -124,24 +92,19 @@ async def call_tool(asked: McpRequest) -> JsonDict:
 
     Raises ProtocolError for an unknown tool, NotAuthenticated once the request's key is revoked.
     """
-    given = asked.read(CallToolParameters)
-    tool = TOOLS.get(given.name)
+    name, arguments = asked.text("name"), asked.message.params.get("arguments")
+    tool = TOOLS.get(name)
     if tool is None:
-        shown = clean_text(given.name)[:MAX_SHOWN]
+        shown = clean_text(name)[:MAX_SHOWN]
         raise ProtocolError(INVALID_PARAMS, f"There is no tool {shown!r}. The tools are: {', '.join(TOOLS)}.")
+    if not isinstance(arguments, dict | None):
+        raise ProtocolError(INVALID_PARAMS, "arguments: Must be a JSON object.")
     try:
-        result = await tool.run(asked, validate(given.arguments or {}, tool.arguments))
+        result = await tool.run(asked, validate(arguments or {}, tool.arguments))
     except NotAuthenticated:
         raise
     except ThroughlineError as error:
-        return ToolResult(None, (_tell(error),), is_error=True).render()
+        return ToolResult(None, (f"{explain(error)} (error: {error.code})",), is_error=True).render()
     if tool.asks and result.unfinished is not None and asked.message.takes_tasks:
         return {"resultType": "task", **task_json(result.unfinished)}
     return result.render()
-
-
-def _tell(error: ThroughlineError) -> str:
-    """Return what a model reads of an error: the text that the REST interface has for it, and its code."""
-    named = f"{error.field}: " if isinstance(error, InvalidInput) and error.field else ""
-    text = explain(error) if isinstance(error, InvalidRequest) else f"{named}{error.detail}"
-    return f"{text} (error: {error.code})"
