@@ -202,6 +202,13 @@ async def test_pages_of_other_machines_are_refused(client: McpClient) -> None:
     assert response.status_code == httpx.codes.FORBIDDEN
 
 
+async def test_the_document_of_the_rest_interface_says_where_the_server_is(client: McpClient) -> None:
+    document = (await client.http.get("/openapi.json")).json()
+
+    assert MCP_PATH not in document["paths"]
+    assert f"`POST {MCP_PATH}`" in document["info"]["description"]
+
+
 def test_a_setting_turns_the_server_off() -> None:
     assert McpServerSettings in settings_sections()
     assert MCP.is_on(McpServerSettings())

@@ -123,7 +123,7 @@ async def wait_for_turn(asked: McpRequest, call: Call, run: Run, wait_seconds: i
     """
     seconds, note = wait_seconds, ""
     if seconds is None:
-        seconds = TASK_WAIT_SECONDS if asked.message.takes_tasks else WAIT_SECONDS
+        seconds = TASK_WAIT_SECONDS if asked.takes_tasks else WAIT_SECONDS
     if run.status.needs_worker and seconds:
         try:
             async with asyncio.timeout(seconds):

@@ -7,7 +7,7 @@ from throughline.mcp import routes
 from throughline.mcp.settings import McpServerSettings
 
 MCP = FrontEnd(
-    "MCP clients call `POST /mcp`, which describes its tools itself.",
+    "MCP clients call `POST /mcp`, which lists its tools itself (`tools/list`) and has no OpenAPI document.",
     (routes.router,),
     lambda _app, _config: None,
     is_on=lambda settings: cast("McpServerSettings", settings).mcp_server,

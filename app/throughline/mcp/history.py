@@ -210,6 +210,6 @@ async def read_resource(asked: McpRequest) -> JsonDict:
     try:
         read = await read_messages(asked, ReadMessagesArguments(session_id=session_id, limit=NEWEST))
     except NotFound:
-        code = INVALID_PARAMS if asked.message.is_stateless else RESOURCE_NOT_FOUND
+        code = INVALID_PARAMS if asked.is_stateless else RESOURCE_NOT_FOUND
         raise ProtocolError(code, "There is no such resource.", {"uri": uri}) from None
     return {"contents": [{"uri": uri, "mimeType": MIME_TYPE, "text": read.texts[0]}]}

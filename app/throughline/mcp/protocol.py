@@ -20,7 +20,6 @@ from throughline.domain.errors import InvalidInput, ThroughlineError
 from throughline.domain.keys import Scope
 from throughline.domain.message import clean_text
 from throughline.domain.run import Run
-from throughline.http.body import validate
 from throughline.http.call import Call, admit_as
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import FieldError, InvalidRequest
@@ -70,7 +69,7 @@ class ProtocolError(Exception):
         self.code = code
 
 
-class Envelope(BaseModel):
+class RpcMessage(BaseModel):
     """A JSON-RPC message of a client: a request, or a notification if it has no id."""
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -80,27 +79,16 @@ class Envelope(BaseModel):
     method: str
     params: dict[str, JsonValue] = Field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class RpcMessage:
-    """A message of a client. `id` is None for a notification, `capabilities` is what it says of the client."""
-
-    id: MessageId
-    method: str
-    params: JsonDict
-    revision: str
-    capabilities: Mapping[str, JsonValue]
+    @property
+    def is_notification(self) -> bool:
+        """Whether the message is not answered."""
+        return "id" not in self.model_fields_set
 
     @property
-    def is_stateless(self) -> bool:
-        """Whether the message is of a revision without handshake."""
-        return self.revision == STATELESS
-
-    @property
-    def takes_tasks(self) -> bool:
-        """Whether the client has declared that it follows tasks."""
-        extensions = self.capabilities.get("extensions")
-        return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
+    def meta(self) -> JsonDict:
+        """What the message says of its client."""
+        found = self.params.get("_meta")
+        return found if isinstance(found, dict) else {}
 
 
 def message_id_in(body: JsonValue) -> MessageId:
@@ -109,33 +97,27 @@ def message_id_in(body: JsonValue) -> MessageId:
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
-def read_message(body: JsonValue, headers: Headers) -> RpcMessage:
-    """Return the message. Raises ProtocolError unless it can be served, InvalidRequest if it is no message."""
-    sent, message_id = validate(body, Envelope), message_id_in(body)
+def revision_of(message: RpcMessage, headers: Headers) -> str:
+    """Return the revision of the message. Raises ProtocolError unless a message like it can be served."""
     for name in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER):
         if len(headers.getlist(name)) > 1:
             raise ProtocolError(HEADER_MISMATCH, f"The header {name} is sent twice. Send it once.")
-    header, found = headers.get(VERSION_HEADER), sent.params.get("_meta")
-    meta = found if isinstance(found, dict) else {}
-    named, capabilities = meta.get(META_REVISION), meta.get(META_CAPABILITIES)
+    header, named = headers.get(VERSION_HEADER, WITH_HANDSHAKE[-1]), message.meta.get(META_REVISION)
     if named is None and header != STATELESS:
-        revision = WITH_HANDSHAKE[-1] if header is None else header
-        _check_revision(revision)
-        return RpcMessage(message_id, sent.method, sent.params, revision, {})
-    if message_id is not None:
-        if named is None or not isinstance(capabilities, dict):
+        return _check_revision(header)
+    if not message.is_notification:
+        if named is None or not isinstance(message.meta.get(META_CAPABILITIES), dict):
             wanted = f"the text {META_REVISION} and the object {META_CAPABILITIES}"
             raise ProtocolError(INVALID_PARAMS, f"Each request needs, in `params._meta`, {wanted}.")
-        _check_headers(headers, sent, named)
+        _check_headers(message, named, headers)
     _check_revision(named or STATELESS)
-    known = capabilities if isinstance(capabilities, dict) else {}
-    return RpcMessage(message_id, sent.method, sent.params, STATELESS, known)
+    return STATELESS
 
 
-def _check_headers(headers: Headers, sent: Envelope, revision: JsonValue) -> None:
+def _check_headers(message: RpcMessage, revision: JsonValue, headers: Headers) -> None:
     """Raise ProtocolError unless the headers repeat what the body says. Proxies read only the headers."""
-    wanted: list[tuple[str, JsonValue]] = [(VERSION_HEADER, revision), (METHOD_HEADER, sent.method)]
-    if (name := sent.params.get(NAMED_BY.get(sent.method, ""))) is not None:
+    wanted: list[tuple[str, JsonValue]] = [(VERSION_HEADER, revision), (METHOD_HEADER, message.method)]
+    if (name := message.params.get(NAMED_BY.get(message.method, ""))) is not None:
         wanted.append((NAME_HEADER, name))
     for header, value in wanted:
         text = headers.get(header, "").strip()
@@ -155,20 +137,35 @@ def _decode(value: str) -> str | None:
         return None
 
 
-def _check_revision(revision: JsonValue) -> None:
+def _check_revision(revision: JsonValue) -> str:
+    """Return the revision. Raises ProtocolError, which names those that are served, unless it is one of them."""
+    shown = clean_text(str(revision))[:MAX_SHOWN]
     if revision not in REVISIONS:
-        shown = clean_text(str(revision))[:MAX_SHOWN]
         supported: JsonDict = {"supported": list(REVISIONS), "requested": shown}
         raise ProtocolError(UNSUPPORTED_VERSION, f"This server does not speak revision {shown}.", supported)
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
 class McpRequest:
-    """A request: the message, the admitted caller, and the HTTP request that brought it."""
+    """A request: the message and its revision, the admitted caller, and the HTTP request that brought it."""
 
     message: RpcMessage
+    revision: str
     call: Call
     request: Request
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the message is of a revision without handshake."""
+        return self.revision == STATELESS
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether the client has declared that it follows tasks."""
+        capabilities = self.message.meta.get(META_CAPABILITIES) if self.is_stateless else None
+        extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+        return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
     async def reach(self, scope: Scope, method: str, path: str, **ids: str) -> Call:
         """Return the call with the rights that this route of the REST interface needs. Raises NotAllowed, NotFound."""

@@ -10,12 +10,12 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Depends, Request, Response
 
 from throughline.domain.errors import InvalidInput, NotAuthenticated, NotFound, ThroughlineError
-from throughline.http.body import read_json
+from throughline.http.body import read_json, validate
 from throughline.http.call import Call, admit
 from throughline.http.route_errors import PROBLEM_KINDS, InvalidRequest, MalformedBody
 from throughline.mcp import protocol
 from throughline.mcp.history import list_resources, list_templates, read_resource
-from throughline.mcp.protocol import McpRequest, ProtocolError, error_response, explain, rpc_response
+from throughline.mcp.protocol import McpRequest, ProtocolError, RpcMessage, error_response, explain, rpc_response
 from throughline.mcp.tasks import cancel_task, get_task, update_task
 from throughline.mcp.tools import call_tool, list_tools
 from throughline.wire.json_shape import JsonDict
@@ -90,11 +90,12 @@ async def serve_mcp(request: Request, call: Annotated[Call, Depends(as_mcp_clien
     try:
         body = await read_json(request)
         message_id = protocol.message_id_in(body)
-        message = protocol.read_message(body, request.headers)
-        if message.id is None:
+        message = validate(body, RpcMessage)
+        revision = protocol.revision_of(message, request.headers)
+        if message.is_notification:
             return Response(status_code=HTTPStatus.ACCEPTED)
-        is_stateless = message.is_stateless
-        return rpc_response(message_id, {"result": await _answer(McpRequest(message, call, request))})
+        is_stateless = revision == protocol.STATELESS
+        return rpc_response(message_id, {"result": await _answer(McpRequest(message, revision, call, request))})
     except MalformedBody as error:
         refused = ProtocolError(protocol.PARSE_ERROR, error.detail)
     except InvalidRequest as error:
@@ -106,8 +107,7 @@ async def serve_mcp(request: Request, call: Annotated[Call, Depends(as_mcp_clien
 
 async def _answer(asked: McpRequest) -> JsonDict:
     """Return the result of the request's method. Raises ProtocolError, NotAuthenticated."""
-    message = asked.message
-    method = (STATELESS_METHODS if message.is_stateless else HANDSHAKE_METHODS).get(message.method)
+    method = (STATELESS_METHODS if asked.is_stateless else HANDSHAKE_METHODS).get(asked.message.method)
     if method is None:
         raise ProtocolError(protocol.METHOD_NOT_FOUND, "This server has no such method.")
     try:
@@ -116,9 +116,9 @@ async def _answer(asked: McpRequest) -> JsonDict:
         raise
     except ThroughlineError as error:
         raise _as_protocol_error(error) from error
-    if not message.is_stateless:
+    if not asked.is_stateless:
         return result
-    kept = CACHED_MILLISECONDS.get(message.method)
+    kept = CACHED_MILLISECONDS.get(asked.message.method)
     hints: JsonDict = {} if kept is None else {"ttlMs": kept, "cacheScope": "private"}
     return {"resultType": "complete", **hints, **result, "_meta": {META_SERVER: _server(asked)}}
 

@@ -55,7 +55,7 @@ async def cancel_task(asked: McpRequest) -> JsonDict:
 
 async def _find(asked: McpRequest) -> tuple[Call, Run]:
     """Return the run of the request's task. Raises ProtocolError for an unknown task or a client without tasks."""
-    if not asked.message.takes_tasks:
+    if not asked.takes_tasks:
         needed: JsonDict = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise ProtocolError(MISSING_CAPABILITY, f"Declare the extension {TASKS} in each request.", needed)
     task_id = asked.text("taskId")

@@ -105,6 +105,6 @@ async def call_tool(asked: McpRequest) -> JsonDict:
         raise
     except ThroughlineError as error:
         return ToolResult(None, (f"{explain(error)} (error: {error.code})",), is_error=True).render()
-    if tool.asks and result.unfinished is not None and asked.message.takes_tasks:
+    if tool.asks and result.unfinished is not None and asked.takes_tasks:
         return {"resultType": "task", **task_json(result.unfinished)}
     return result.render()
