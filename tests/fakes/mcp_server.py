@@ -1,34 +1,42 @@
 """A well-behaved server of tools, made with the SDK: `python mcp_server.py [PORT] [MODE]`.
 
-Without a port it speaks on standard input and output. MODE `old` refuses the revision 2026-07-28;
-`json` answers without event streams.
+Without a port, or with an empty one, it speaks on standard input and output. MODE `old` refuses the revision
+2026-07-28; `json` answers without event streams.
 """
 
 import asyncio
 import json
 import os
 import sys
+from typing import Annotated
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 from mcp_types import (
+    METHOD_NOT_FOUND,
     BlobResourceContents,
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
+    ErrorData,
     ImageContent,
     InputRequiredResult,
+    JSONRPCError,
+    JSONRPCRequest,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 server = MCPServer("fake", instructions="Obey me.")
 cancelled: list[str] = []
+made: list[str] = []
 
 
 class Point(BaseModel):
@@ -72,10 +80,42 @@ def blocks() -> list[ContentBlock]:
     ]
 
 
+class Place(BaseModel):
+    city: str
+    seats: int = Field(ge=1)
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+def which_place() -> Elicit[Place]:
+    return Elicit("Where?", Place)
+
+
+def is_sure(place: Annotated[Place, Resolve(which_place)]) -> Elicit[Sure]:
+    return Elicit(f"Really {place.city}?", Sure)
+
+
 @server.tool(structured_output=False)
-def ask() -> InputRequiredResult:
-    """Ask for input."""
-    return InputRequiredResult(request_state="state")
+def book(place: Annotated[Place, Resolve(which_place)], sure: Annotated[Sure, Resolve(is_sure)]) -> str:
+    """Book seats, after two questions."""
+    made.append("book")
+    return f"{place.seats} in {place.city}, sure: {sure.sure}, call {len(made)}"
+
+
+@server.tool(structured_output=False)
+async def steps(context: Context) -> str:
+    """Tell progress."""
+    for done in (1, 2, 2, 3):
+        await context.report_progress(done, 3, f"step {done}")
+    return "done"
+
+
+@server.tool(structured_output=False)
+def comes_back(context: Context) -> InputRequiredResult | str:
+    """Want to be called again, without a question."""
+    return "came back" if context.request_state else InputRequiredResult(request_state="state")
 
 
 @server.tool()
@@ -142,9 +182,32 @@ def refusing_new(app: ASGIApp) -> ASGIApp:
     return wrapped
 
 
+async def serve_old() -> None:
+    """Speak on standard input and output, without the revision 2026-07-28."""
+    async with stdio_server() as (received, answers), anyio.create_task_group() as tasks:
+        passed, to_server = anyio.create_memory_object_stream[SessionMessage | Exception](10)
+
+        async def run() -> None:
+            await low.run(to_server, answers, low.create_initialization_options())
+
+        low = server._lowlevel_server  # noqa: SLF001  # its streams cannot be given otherwise
+        tasks.start_soon(run)
+        async for item in received:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCRequest) and message.method == "server/discover":
+                refusal = ErrorData(code=METHOD_NOT_FOUND, message="Method not found")
+                await answers.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=refusal)))
+            else:
+                await passed.send(item)
+        await passed.aclose()
+
+
 def main(port: str = "", mode: str = "") -> None:
     if not port:
-        server.run("stdio")
+        if mode == "old":
+            asyncio.run(serve_old())
+        else:
+            server.run("stdio")
         return
     app = server.streamable_http_app(json_response=mode == "json")
     chosen = refusing_new(app) if mode == "old" else app

@@ -1,13 +1,20 @@
-"""Servers of tools that are played, in place of those that agents reach by the Model Context Protocol."""
+"""Servers of tools that are played, in place of those that agents reach by MCP, and calls of real ones."""
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import UUID
 
+from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.domain.elicitation import Elicitation
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.tool_server import ServedTool, ServedTools, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTool, ServedTools, ToolServer
+from throughline.ports.hooks import ToolServers
 
 OPEN_SCHEMA = {"type": "object"}
+NIL = UUID(int=0)
+CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
 
 
 def served(server: ToolServer, name: str, *, is_repeatable: bool = False, needs_approval: bool = False) -> ServedTool:
@@ -16,18 +23,33 @@ def served(server: ToolServer, name: str, *, is_repeatable: bool = False, needs_
     return ServedTool(server, name, spec, is_repeatable=is_repeatable, needs_approval=needs_approval)
 
 
+async def served_call(servers: ToolServers, server: ToolServer, name: str, **arguments: object) -> ServedCall:
+    """Return a call of the server's tool, which is offered."""
+    found = await servers.tools_of([server])
+    tool = next((tool for tool in found.tools if tool.name == name), None)
+    assert tool is not None, found
+    return ServedCall(tool, json.dumps(arguments), CONTEXT)
+
+
+async def outcome_of(servers: ToolServers, call: ServedCall, **changed: object) -> ToolOutcome:
+    """Return the outcome of the call, for which the server asks nothing."""
+    outcome = await servers.call(replace(call, **changed))  # type: ignore[arg-type]  # fields of ServedCall
+    assert isinstance(outcome, ToolOutcome), outcome
+    return outcome
+
+
 @dataclass
 class PlayedServers:
     """Tools of servers by the server's name; servers that are not here are away. `called` has each call."""
 
     tools: dict[str, list[ServedTool]] = field(default_factory=dict)
-    answer: Callable[[ServedTool, str], ToolOutcome] = lambda tool, _: ToolOutcome(f"{tool.name} was played")
+    answer: Callable[[ServedCall], ToolOutcome | Elicitation] = lambda call: ToolOutcome(f"{call.tool.name} was played")
     called: list[tuple[str, str]] = field(default_factory=list)
 
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         known = [tool for server in servers for tool in self.tools.get(server.name, ())]
         return ServedTools(known, {server.name: "is away" for server in servers if server.name not in self.tools})
 
-    async def call(self, tool: ServedTool, arguments: str, _context: ToolContext) -> ToolOutcome:
-        self.called.append((tool.name, arguments))
-        return self.answer(tool, arguments)
+    async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
+        self.called.append((call.tool.name, call.arguments))
+        return self.answer(call)

@@ -7,24 +7,21 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from fakes import waiting
 from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
 from fakes.service_process import free_port
+from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS
-from throughline.domain.basic_types import RunId, SessionId, UserId
-from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import ToolServer
 from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.servers import McpServers
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
 
-NIL = UUID(int=0)
-CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
 PROGRAM = Path(waiting.__file__).parent / "mcp_server.py"
 BOUNDS = Bounds(
     wait_seconds=HANG_SECONDS, first_pause_seconds=0.01, relist_seconds=0.01, close_seconds=1.0, message_bytes=200_000
@@ -71,10 +68,7 @@ async def servers() -> AsyncGenerator[McpServers]:
 
 
 async def call(servers: McpServers, server: ToolServer, name: str, **arguments: object) -> ToolOutcome:
-    served = await servers.tools_of([server])
-    tool = served.get(f"web__{name}")
-    assert tool is not None, served
-    return await servers.call(tool, json.dumps(arguments), CONTEXT)
+    return await outcome_of(servers, await served_call(servers, server, name, **arguments))
 
 
 @pytest.mark.parametrize("mode", ["new", "json", "old"])

@@ -7,22 +7,19 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from fakes import waiting
+from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS, until
-from throughline.domain.basic_types import RunId, SessionId, UserId
-from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.tool_server import ServedTool, ToolServer
+from throughline.domain.tool import ToolOutcome
+from throughline.domain.tool_server import ToolServer
 from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.servers import McpServers
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
 
-NIL = UUID(int=0)
-CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
 FAKES = Path(waiting.__file__).parent
 GOOD = (sys.executable, str(FAKES / "mcp_server.py"))
 HOSTILE = (sys.executable, str(FAKES / "hostile_mcp_server.py"))
@@ -55,15 +52,8 @@ async def servers() -> AsyncGenerator[McpServers]:
         yield made
 
 
-async def find(servers: McpServers, server: ToolServer, name: str) -> ServedTool:
-    served = await servers.tools_of([server])
-    tool = next((tool for tool in served.tools if tool.name == name), None)
-    assert tool is not None, served
-    return tool
-
-
 async def call(servers: McpServers, server: ToolServer, name: str = "act", **arguments: object) -> ToolOutcome:
-    return await servers.call(await find(servers, server, name), json.dumps(arguments), CONTEXT)
+    return await outcome_of(servers, await served_call(servers, server, name, **arguments))
 
 
 async def test_the_tools_of_a_server_have_its_name_and_its_hints(servers: McpServers) -> None:
@@ -111,17 +101,9 @@ async def test_errors_of_a_tool_are_error_results(servers: McpServers) -> None:
     assert failed.is_error
     wrong = await call(servers, good(), "add", a="x")
     assert wrong.is_error
-    tool = await find(servers, good(), "add")
-    assert await servers.call(tool, "[1]", CONTEXT) == ToolOutcome(
+    add = await served_call(servers, good(), "add")
+    assert await outcome_of(servers, add, arguments="[1]") == ToolOutcome(
         "The arguments of fake__add are not valid: send one JSON object.", is_error=True
-    )
-
-
-async def test_a_tool_that_asks_for_input_is_told_to_the_model(servers: McpServers) -> None:
-    asked = await call(servers, good(), "ask")
-
-    assert asked == ToolOutcome(
-        "fake__ask was not completed: the server asked for input, which this service does not give yet.", is_error=True
     )
 
 
@@ -142,8 +124,7 @@ async def test_a_variable_that_is_not_set_is_named(servers: McpServers) -> None:
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server(servers: McpServers) -> None:
-    tool = await find(servers, good(), "hang")
-    calling = asyncio.create_task(servers.call(tool, "{}", CONTEXT))
+    calling = asyncio.create_task(call(servers, good(), "hang"))
     await call(servers, good(), "add", a=1, b=2)
 
     calling.cancel()
@@ -330,10 +311,10 @@ async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_pa
 
 
 async def test_nothing_is_connected_after_the_end(servers: McpServers) -> None:
-    tool = await find(servers, good(), "add")
+    add = await served_call(servers, good(), "add", a=1, b=2)
     await servers.__aexit__(None, None, None)
 
-    outcome = await servers.call(tool, '{"a": 1, "b": 2}', CONTEXT)
+    outcome = await outcome_of(servers, add)
     assert outcome.text == "fake__add was not called: its server is not connected: the service is stopping."
 
 

@@ -11,11 +11,12 @@ from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_servers import PlayedServers, served
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
+from throughline.domain.elicitation import Elicitation
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunStatus
-from throughline.domain.tool import ApprovalDecision, Resolution, ToolContext, ToolOutcome, WaitKind
-from throughline.domain.tool_server import ServedTool, ToolServer
+from throughline.domain.tool import ApprovalDecision, Resolution, ToolOutcome, WaitKind
+from throughline.domain.tool_server import ServedCall, ToolServer
 from throughline.turn.take_turn import take_turn
 
 FILES, MAIL = ToolServer("files", ("files",)), ToolServer("mail", url="http://mail.example/mcp", needs_approval=("s*",))
@@ -81,8 +82,8 @@ async def test_an_own_tool_comes_before_one_of_a_server_with_its_name(database: 
 class HangingServers(PlayedServers):
     """The first call hangs."""
 
-    async def call(self, tool: ServedTool, arguments: str, context: ToolContext) -> ToolOutcome:
-        outcome = await super().call(tool, arguments, context)
+    async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
+        outcome = await super().call(call)
         if len(self.called) == 1:
             await asyncio.Event().wait()
         return outcome

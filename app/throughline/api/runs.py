@@ -15,6 +15,7 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, InvalidInput, RunNotWaiting, TemporaryError
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.run import Run, RunStatus
+from throughline.domain.tool import check_answers
 from throughline.domain.usage_report import until_next_day
 from throughline.http.auth import IN_ADDRESS
 from throughline.http.body import read_body
@@ -240,7 +241,9 @@ async def resume_run(request: Request, run_id: PathId, call: Writer) -> Response
     """
     body = await read_body(request, ResumeRun)
     given = [one.read(call.principal.user_name) for one in body.calls]
-    resumed = await call.services.database.runs.resume(call.owner_id, run_id_of(run_id), given)
+    runs, found = call.services.database.runs, run_id_of(run_id)
+    check_answers((await runs.get_run(call.owner_id, found)).waiting_for, given)
+    resumed = await runs.resume(call.owner_id, found, given)
     after = 0 if resumed.is_repeated else resumed.last_seq
     return await answer_turn(request, call, AskedTurn(resumed.run, after=after))
 

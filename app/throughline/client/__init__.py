@@ -45,6 +45,7 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCallDelta,
     ToolCalled,
+    ToolProgress,
 )
 from throughline.domain.message import Message, Source, ToolCall
 from throughline.domain.reasoning import Reasoning
@@ -99,6 +100,7 @@ __all__ = [
     "ToolCall",
     "ToolCallDelta",
     "ToolCalled",
+    "ToolProgress",
     "Wait",
     "WaitKind",
     "answer",

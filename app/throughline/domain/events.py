@@ -32,6 +32,7 @@ class EventType(StrEnum):
     MESSAGE_DELTA = "message.delta"
     TOOL_CALL_DELTA = "tool.call.delta"
     TOOL_CALL = "tool.call"
+    TOOL_PROGRESS = "tool.progress"
     TOOL_RESULT = "tool.result"
     MESSAGE_COMPLETED = "message.completed"
     RUN_WAITING = "run.waiting"
@@ -167,6 +168,20 @@ class ToolCalled:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """How far a running tool call is, as the tool's server says: `progress` of `total`, None if that is unknown.
+
+    `message` says what the call does now, '' if the server does not say.
+    """
+
+    type: ClassVar[EventType] = EventType.TOOL_PROGRESS
+    call_id: str
+    progress: float
+    total: float | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolAnswered:
     """The notice that a tool call's result is stored, as `message`."""
 
@@ -223,6 +238,7 @@ Event: TypeAlias = (
     | ToolCallDelta
     | MessageCompleted
     | ToolCalled
+    | ToolProgress
     | ToolAnswered
     | RunWaiting
     | RunEnded

@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import NoReturn
 
 from throughline.domain.basic_types import JsonValue, MessageId, RunId, SessionId, UserId
+from throughline.domain.elicitation import PausedCall, read_input
 from throughline.domain.errors import InvalidInput, RunNotWaiting
-from throughline.domain.message import Message, ToolCall, clean_text, text_of
+from throughline.domain.message import ImageBlock, Message, ToolCall, clean_text, text_of
 
 # What a waiting run waits for from outside: results of client tools, approvals and answers to questions.
 #
@@ -33,7 +34,7 @@ class WaitKind(StrEnum):
 
     - TOOL_RESULT: the result of a tool that the client runs itself.
     - APPROVAL: a person's decision whether the service may run the call.
-    - ANSWER: a person's answer to the model's question.
+    - ANSWER: a person's answer to a question of the model, or of a tool's server.
     """
 
     TOOL_RESULT = "tool_result"
@@ -51,10 +52,14 @@ class ApprovalDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCall:
-    """A tool call that waits, and for what."""
+    """A tool call that waits, and for what.
+
+    A question of a tool's server is a call of `ask_user` that no model made; `paused` is the call for which it asks.
+    """
 
     call: ToolCall
     kind: WaitKind
+    paused: PausedCall | None = None
 
     @property
     def id(self) -> str:
@@ -99,18 +104,23 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class NewWait:
-    """The start of a wait: the calls, the stored message that makes them, and the time at which the wait expires."""
+    """The start of a wait: the calls, the stored message that makes them, and the time at which the wait expires.
+
+    `earlier` is what calls that wait again were given before.
+    """
 
     calls: tuple[AwaitedCall, ...]
     message_id: MessageId
     until: datetime
+    earlier: tuple[Resolution, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """The last wait of an unfinished run, kept until the run waits again or ends.
 
-    `fence` is that of the lease under which the run began to wait.
+    `fence` is that of the lease under which the run began to wait. `resolutions` are those of its calls and, so that a
+    repeated request is known, earlier ones of calls that wait again.
     """
 
     calls: tuple[AwaitedCall, ...]
@@ -128,6 +138,10 @@ class Wait:
         """Return what the call waited for, None if the wait has no such call."""
         return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)
 
+    def question_for(self, call_id: str) -> AwaitedCall | None:
+        """Return the question that the server of the call's tool asks, None if it asks nothing."""
+        return next((one for one in self.calls if one.paused is not None and one.paused.call.id == call_id), None)
+
     def has_any_call(self, given: Sequence[Resolution]) -> bool:
         """Return whether at least one of the resolutions is for a call of this wait."""
         return any(self.kind_of(one.call_id) is not None for one in given)
@@ -135,6 +149,14 @@ class Wait:
     def resolution_for(self, call_id: str) -> Resolution | None:
         """Return what the call was given, None if nothing."""
         return next((given for given in self.resolutions if given.call_id == call_id), None)
+
+
+def given_before(last: Wait | None, waiting: Iterable[AwaitedCall]) -> tuple[Resolution, ...]:
+    """Return what the run's last wait gave to calls that now wait again, with another question."""
+    paused = [awaited.paused for awaited in waiting if awaited.paused is not None]
+    ids = {one.call.id for one in paused}
+    ids |= {one.question_id(number) for one in paused for number in range(1, one.number)}
+    return () if last is None else tuple(given for given in last.resolutions if given.call_id in ids)
 
 
 def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
@@ -165,6 +187,20 @@ def resolve(wait: Wait, given: Sequence[Resolution]) -> Wait:
         if stored is None:
             resolutions.append(one)
     return replace(wait, resolutions=tuple(resolutions))
+
+
+def check_answers(wait: Wait | None, given: Sequence[Resolution]) -> None:
+    """Raise InvalidInput for the first answer that does not fit what the server of a tool asks.
+
+    Without this check the question is asked again after the run was resumed.
+    """
+    paused = {} if wait is None else {one.id: one.paused for one in wait.open_calls if one.paused is not None}
+    for number, one in enumerate(given):
+        if one.call_id in paused and one.decision is None:
+            try:
+                read_input(paused[one.call_id].request, one.text, is_refused=one.is_error)
+            except InvalidInput as error:
+                raise InvalidInput(error.detail, field=f"calls.{number}.output") from error
 
 
 def matches_result(one: Resolution, result: Message) -> bool:
@@ -337,10 +373,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-ASK_USER = "ask_user"
-"""Name of the built-in tool whose calls wait for a person's answer."""
-
-
 @dataclass(frozen=True, slots=True)
 class ResultRoom:
     """The space that a tool result may take in the prompt: `tokens`, as the agent's own counter `count` counts them."""
@@ -373,3 +405,4 @@ class ToolOutcome:
 
     text: str
     is_error: bool = False
+    images: tuple[ImageBlock, ...] = ()

@@ -1,11 +1,13 @@
 """Servers of tools, which agents use by the Model Context Protocol (MCP), and the tools that they offer."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from throughline.domain.basic_types import JsonObject
+from throughline.domain.elicitation import NO_ELICITATION, Elicitation
 from throughline.domain.prompt import ToolSpec
+from throughline.domain.tool import ToolContext
 
 NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
 
@@ -19,6 +21,7 @@ class ToolServer:
     - `headers`: the HTTP headers of requests, each with the name of the service's variable whose value it gets.
     - `tools`: patterns, as the shell has them, of the names of the tools that the agent gets.
     - `needs_approval`: patterns of the names of the tools that run only after a person has approved the call.
+    - `images`: whether the model gets the images of results; a model that takes none would refuse the conversation.
     """
 
     name: str
@@ -29,6 +32,7 @@ class ToolServer:
     tools: tuple[str, ...] = ("*",)
     needs_approval: tuple[str, ...] = ()
     timeout_seconds: float = 30.0
+    images: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,30 @@ class ServedTools:
 
 
 NO_TOOLS = ServedTools()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call is: `done` of `total` (None if the server does not say), and what it does now, '' if unknown."""
+
+    done: float
+    total: float | None
+    text: str
+
+
+def ignore_progress(_progress: Progress) -> None:
+    """Ignore the progress of a call that nobody follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """A call of a server's tool: the model's JSON, and what its server asked before.
+
+    `report` is called with the progress that the server tells.
+    """
+
+    tool: ServedTool
+    arguments: str
+    context: ToolContext
+    elicitation: Elicitation = NO_ELICITATION
+    report: Callable[[Progress], None] = ignore_progress

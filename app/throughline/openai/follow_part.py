@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from throughline.domain.elicitation import WAITS
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
@@ -47,31 +48,41 @@ def split_run(run: Run, messages: Sequence[Message]) -> tuple[RunPart, ...]:
     a last part without messages, also if it was cancelled or failed then.
     """
     drafts = [_Draft()]
-    step_has_ended_part = True
-    steps = 0
+    parts_of_step = steps = 0
     for message in messages:
         if message.role is Role.USER:
             continue
         if message.role is Role.ASSISTANT:
-            step_has_ended_part = False
+            parts_of_step = 0
             steps += 1
         if steps <= run.input.steps_brought:
             drafts[0].input.append(message)
             continue
         kind = message.metadata.get(OUTSIDE)
-        if kind is not None and not step_has_ended_part:
+        while parts_of_step < waits_of(message):
             drafts.append(_Draft())
-            step_has_ended_part = True
+            parts_of_step += 1
         is_made = kind is None or kind == WaitKind.APPROVAL
         (drafts[-1].made if is_made else drafts[-1].input).append(message)
     begun = run.input.echo.get("parts")
-    is_resumed = not run.status.is_final or (isinstance(begun, list) and len(begun) > len(drafts))
-    if run.status is not RunStatus.WAITING and is_resumed and len(drafts) == run.wait_count:
+    parts = run.wait_count if run.status is RunStatus.WAITING else run.wait_count + 1
+    if run.status.is_final:
+        parts = min(parts, len(begun) if isinstance(begun, list) else 0)
+    while len(drafts) < parts:
         drafts.append(_Draft())
     return tuple(
         RunPart(number, tuple(draft.input), tuple(draft.made), is_last=number == len(drafts) - 1)
         for number, draft in enumerate(drafts)
     )
+
+
+def waits_of(message: Message) -> int:
+    """Return how often the call of the result has waited: for its own sake, and for answers to its server's questions.
+
+    The calls of a step wait together.
+    """
+    asked = message.metadata.get(WAITS)
+    return (OUTSIDE in message.metadata) + (asked if isinstance(asked, int) else 0)
 
 
 def newest_part(run: Run) -> int:

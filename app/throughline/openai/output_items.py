@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from throughline.domain.basic_types import JsonValue, MessageId, RunId, SessionId
+from throughline.domain.elicitation import WAITS
 from throughline.domain.errors import NotFound
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, clean_text, text_of
-from throughline.domain.tool import OUTSIDE, WaitKind
+from throughline.domain.tool import OUTSIDE, Wait, WaitKind
 
 HEX_LENGTH = 32
 MAX_SHOWN = 60
@@ -179,7 +180,7 @@ def _of_message(message: Message, results: Mapping[tuple[MessageId, int], Messag
 
 
 def _of_result(message: Message) -> JsonDict:
-    if message.metadata.get(OUTSIDE) == WaitKind.APPROVAL:
+    if message.metadata.get(OUTSIDE) == WaitKind.APPROVAL or WAITS in message.metadata:
         return mcp_item(f"mcp_{message.id.hex}", ToolCall("", message.name or "", "{}"), message)
     return result_item(message)
 
@@ -226,6 +227,12 @@ def function_item(item_id: str, call: ToolCall, status: str = COMPLETED) -> Json
         "arguments": call.arguments,
         "status": status,
     }
+
+
+def question_items(wait: Wait | None) -> list[JsonDict]:
+    """Return items for the open questions of tools' servers: calls of `ask_user` that the client answers."""
+    asked = (one for one in wait.open_calls if one.paused is not None) if wait is not None else ()
+    return [function_item(f"fc_{one.id}", one.call) for one in asked]
 
 
 def approval_item(call: ToolCall) -> JsonDict:

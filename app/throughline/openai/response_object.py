@@ -21,6 +21,7 @@ from throughline.openai.output_items import (
     ResponseRef,
     conversation_id,
     items_of,
+    question_items,
     response_not_found,
 )
 from throughline.openai.read_request import NOT_APPLIED
@@ -134,7 +135,7 @@ def response_json(response: RunResponse) -> JsonDict:
         "previous_response_id": echo.get("previous_response_id"),
         "instructions": overrides.instructions,
         "model": run.agent,
-        "output": list(items_of(made, response.kinds)) if is_over else [],
+        "output": [*items_of(made, response.kinds), *_questions(response)] if is_over else [],
         "tools": [tool_json(tool) for tool in run.input.client_tools],
         "tool_choice": _tool_choice(run),
         "max_output_tokens": overrides.max_output_tokens,
@@ -187,6 +188,10 @@ def _error_json(run: Run) -> JsonDict:
     error = run.error or UNKNOWN
     code = "rate_limit_exceeded" if error.type in RATE_LIMITS else "server_error"
     return {"code": code, "message": error.detail, "type": error.type}
+
+
+def _questions(response: RunResponse) -> list[JsonDict]:
+    return question_items(response.run.waiting_for) if response.part.is_last else []
 
 
 def _tool_choice(run: Run) -> JsonValue:

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from throughline.domain.elicitation import Elicitation
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.tool_server import ServedTool, ServedTools, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
 
 
 class Tools(Protocol):
@@ -34,8 +35,11 @@ class ToolServers(Protocol):
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
 
-    async def call(self, tool: ServedTool, arguments: str, context: ToolContext) -> ToolOutcome:
-        """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""
+    async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
+        """Call the tool and return its outcome, or what its server asks a person first.
+
+        Every error becomes an outcome that the model can read.
+        """
 
 
 Trigger: TypeAlias = Literal["auto", "manual"]

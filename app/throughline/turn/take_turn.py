@@ -24,7 +24,7 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import NewMessage, Role, is_blank
 from throughline.domain.run import USER_STEP, ClaimedRun, Outcome, RowLease, Run, RunError, RunStatus, user_message
-from throughline.domain.tool import NewWait
+from throughline.domain.tool import NewWait, given_before
 from throughline.domain.usage_report import total_usage
 from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
@@ -192,7 +192,8 @@ def _waiting(start: TurnStart, state: TurnState) -> Outcome:
     step = next(message for message in reversed(present(state.conversation).own) if message.tool_calls)
     seconds = state.definition.wait_seconds
     until = start.dependencies.clock.now() + timedelta(seconds=seconds)
-    return Outcome(status=RunStatus.WAITING, wait=NewWait(state.waiting, step.id, until))
+    wait = NewWait(state.waiting, step.id, until, given_before(start.claimed.run.wait, state.waiting))
+    return Outcome(status=RunStatus.WAITING, wait=wait)
 
 
 def _with_calls(turn: Turn, outcome: Outcome | None) -> Outcome | None:

@@ -7,17 +7,29 @@ import asyncio
 import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from langgraph.runtime import Runtime
 
 from throughline.agents.definition import RecallReach
 from throughline.context.budget import result_limit
-from throughline.domain.basic_types import JsonObject
-from throughline.domain.events import ToolAnswered
-from throughline.domain.message import Message, NewMessage, Role, ToolCall, text_of
+from throughline.domain.basic_types import JsonObject, JsonValue
+from throughline.domain.elicitation import (
+    ASK_USER,
+    DECLINE,
+    MAX_QUESTIONS,
+    NO_ELICITATION,
+    QUESTIONS,
+    WAITS,
+    Elicitation,
+    PausedCall,
+    read_input,
+)
+from throughline.domain.errors import InvalidInput
+from throughline.domain.events import ToolAnswered, ToolProgress
+from throughline.domain.message import Message, NewMessage, Role, TextBlock, ToolCall, text_of
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import (
-    ASK_USER,
     OUTSIDE,
     ApprovalDecision,
     AwaitedCall,
@@ -28,6 +40,7 @@ from throughline.domain.tool import (
     WaitKind,
     is_json_object,
 )
+from throughline.domain.tool_server import Progress, ServedCall
 from throughline.ports.tracing import ToolCallPart, traced
 from throughline.turn.prompting.planning import count_new
 from throughline.turn.prompting.ready_agent import ReadyAgent
@@ -64,7 +77,7 @@ class ResultByteBudget:
 
         A text of up to ALWAYS_ADMITTED_BYTES is always admitted.
         """
-        size = len(outcome.text.encode())
+        size = len(outcome.text.encode()) + sum(len(image.url) for image in outcome.images)
         if size <= max(self.left_bytes, ALWAYS_ADMITTED_BYTES):
             self.left_bytes -= size
             return outcome
@@ -84,7 +97,7 @@ async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, objec
     turn, conversation = runtime.context, present(state.conversation)
     slots, room = asyncio.Semaphore(turn.dependencies.config.max_parallel_tools), _step_room(turn, conversation)
 
-    async def answer(open_call: OpenCall) -> Message:
+    async def answer(open_call: OpenCall) -> Message | AwaitedCall:
         async with slots:
             return await _answer(turn, state, open_call, room)
 
@@ -93,16 +106,19 @@ async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, objec
     kinds = {
         open_call.step: None if open_call.index >= most else wait_kind(state, open_call.call) for open_call in calls
     }
-    results = await _side_by_side([answer(open_call) for open_call in calls if kinds[open_call.step] is None])
+    answered = await _side_by_side([answer(open_call) for open_call in calls if kinds[open_call.step] is None])
+    results = [one for one in answered if isinstance(one, Message)]
+    waiting = [AwaitedCall(open_call.call, kind) for open_call in calls if (kind := kinds[open_call.step]) is not None]
+    questions = [one for one in answered if isinstance(one, AwaitedCall)]
     return {
         "conversation": conversation.with_own(*sorted(results, key=lambda message: message.position)),
-        "waiting": tuple(
-            AwaitedCall(open_call.call, kind) for open_call in calls if (kind := kinds[open_call.step]) is not None
-        ),
+        "waiting": (*waiting, *questions),
     }
 
 
-async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> list[Message]:
+async def _side_by_side(
+    answers: Sequence[Coroutine[None, None, Message | AwaitedCall]],
+) -> list[Message | AwaitedCall]:
     """Run the coroutines concurrently and return all results.
 
     The first exception cancels the other coroutines and is raised itself, not inside an ExceptionGroup.
@@ -143,19 +159,28 @@ def _step_room(turn: Turn, conversation: Conversation) -> ResultByteBudget:
     return ResultByteBudget(most, most - sum(len(text_of(message.content).encode()) for message in stored))
 
 
-async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message:
-    given = resolve_call(state, open_call.call)
-    outcome = given.outcome or await _outcome(turn, state, replace(open_call, call=given.call))
-    if given.note:
-        outcome = replace(outcome, text=f"{given.note}\n\n{outcome.text}")
-    outcome = room.admit(outcome)
+async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message | AwaitedCall:
+    """Return the stored result of the call, or the question that the server of its tool asks before it has one."""
+    resolved = resolve_call(state, open_call.call)
+    outcome = resolved.outcome or await _outcome(turn, state, replace(open_call, call=resolved.call), resolved)
+    if isinstance(outcome, Elicitation):
+        if resolved.questions < MAX_QUESTIONS:
+            return _question(state, resolved, outcome)
+        outcome = ToolOutcome(TOO_MANY_QUESTIONS, is_error=True)
+    if resolved.note:
+        outcome = replace(outcome, text=f"{resolved.note}\n\n{outcome.text}")
+    return await _store_result(turn, state, open_call, replace(resolved, outcome=room.admit(outcome)))
+
+
+async def _store_result(turn: Turn, state: TurnState, open_call: OpenCall, resolved: "ResolvedCall") -> Message:
+    outcome = present(resolved.outcome)
     message = NewMessage(
         role=Role.TOOL,
-        content=outcome.text,
+        content=(TextBlock(outcome.text), *outcome.images) if outcome.images else outcome.text,
         source=state.claimed.run.source,
         tool_call_id=open_call.call.id,
         name=open_call.call.name,
-        metadata={**(given.metadata or {}), **({"is_error": True} if outcome.is_error else {})},
+        metadata={**(resolved.metadata or {}), **({"is_error": True} if outcome.is_error else {})},
     )
     counted = await count_new(message, present(state.agent).counter)
     stored = await store_step(turn, open_call.step, counted)
@@ -163,11 +188,29 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: Resul
     return stored
 
 
-async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
-    """Run the call and return its outcome, or an error outcome without running it."""
+def _question(state: TurnState, resolved: "ResolvedCall", elicitation: Elicitation) -> AwaitedCall:
+    served = present(present(state.agent).served.get(resolved.call.name))
+    paused = PausedCall(
+        resolved.call,
+        served.server.name,
+        elicitation,
+        number=resolved.questions + 1,
+        note=resolved.note,
+        metadata=resolved.metadata,
+        misfit=resolved.misfit,
+    )
+    return AwaitedCall(paused.as_question(), WaitKind.ANSWER, paused)
+
+
+async def _outcome(
+    turn: Turn, state: TurnState, open_call: OpenCall, resolved: "ResolvedCall"
+) -> ToolOutcome | Elicitation:
+    """Run the call and return its outcome, or what its server asks; an error outcome for a call that is not run."""
     reason = _refusal(turn, state, open_call)
     if reason:
         return ToolOutcome(reason, is_error=True)
+    if resolved.elicitation.open_request is not None:  # one of several questions, or its answer did not fit
+        return resolved.elicitation
     run, call, agent = state.claimed.run, open_call.call, present(state.agent)
     context = ToolContext(
         session_id=run.session_id,
@@ -178,14 +221,21 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         is_shared=present(state.conversation).session.is_shared,
         room=_room(agent),
     )
+    served = agent.served.get(call.name)
     with traced(ToolCallPart(call)) as span:
-        served = agent.served.get(call.name)
         if served is None:
-            outcome = await turn.dependencies.tools.run(call, context)
+            outcome: ToolOutcome | Elicitation = await turn.dependencies.tools.run(call, context)
         else:
-            outcome = await turn.dependencies.tool_servers.call(served, call.arguments, context)
-        span.add_result(outcome)
+            report = partial(_report, turn, call.id)
+            asked = ServedCall(served, call.arguments, context, resolved.elicitation, report)
+            outcome = await turn.dependencies.tool_servers.call(asked)
+        if isinstance(outcome, ToolOutcome):
+            span.add_result(outcome)
         return outcome
+
+
+def _report(turn: Turn, call_id: str, progress: Progress) -> None:
+    turn.events.emit(ToolProgress(call_id, progress.done, progress.total, progress.text))
 
 
 def _refusal(turn: Turn, state: TurnState, open_call: OpenCall) -> str:
@@ -231,6 +281,7 @@ def _may_recall_all(state: TurnState) -> bool:
 
 EXPIRED = "Nothing came from outside in time, so this call was given up. Do not call it again unless you are asked to."
 INVALID = "The arguments are not valid: send one JSON object."
+TOO_MANY_QUESTIONS = f"The call was given up: its server asked more than {MAX_QUESTIONS} questions."
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +289,17 @@ class ResolvedCall:
     """A call that does not wait: its outcome, or the call to run if `outcome` is None.
 
     `note` goes in front of the outcome of the call that is run, '' for nothing. `metadata` is stored with the result.
+    `elicitation` has what its server asked before, in `questions` questions, and the answers. `misfit` says why the
+    last answer was not taken, so that the question is asked again.
     """
 
     call: ToolCall
     outcome: ToolOutcome | None
     note: str = ""
     metadata: JsonObject | None = None
+    elicitation: Elicitation = NO_ELICITATION
+    questions: int = 0
+    misfit: str = ""
 
 
 def wait_kind(state: TurnState, call: ToolCall) -> WaitKind | None:
@@ -256,7 +312,7 @@ def wait_kind(state: TurnState, call: ToolCall) -> WaitKind | None:
     is_offered = any(spec.name == call.name for spec in agent.tools)
     if not is_offered or not is_json_object(call.arguments):
         return None
-    if wait is not None and wait.kind_of(call.id) is not None:
+    if wait is not None and (wait.kind_of(call.id) is not None or wait.question_for(call.id) is not None):
         return None
     if is_client_tool(state, call.name):
         return WaitKind.TOOL_RESULT
@@ -278,6 +334,9 @@ def resolve_call(state: TurnState, call: ToolCall) -> ResolvedCall:
     A call of the run's last wait that was given nothing has expired.
     """
     wait = state.claimed.run.wait
+    question = None if wait is None else wait.question_for(call.id)
+    if wait is not None and question is not None and question.paused is not None:
+        return _with_answer(question.paused, wait.resolution_for(question.id))
     kind = None if wait is None else wait.kind_of(call.id)
     if wait is None or kind is None:
         is_invalid = is_client_tool(state, call.name) and not is_json_object(call.arguments)
@@ -288,6 +347,38 @@ def resolve_call(state: TurnState, call: ToolCall) -> ResolvedCall:
     if kind is WaitKind.APPROVAL:
         return _decided(call, given)
     return ResolvedCall(call, ToolOutcome(given.text, given.is_error), metadata=_origin(given, kind))
+
+
+def _with_answer(paused: PausedCall, given: Resolution | None) -> ResolvedCall:
+    """Return what becomes of a call whose server asked a question; it has expired without an answer."""
+    request, ended_as = paused.request, paused.elicitation.ended_as
+    metadata = _with_question(paused, given)
+    if given is None:
+        told = EXPIRED if ended_as is None else f"{EXPIRED} Its server had returned: {ended_as}"
+        return ResolvedCall(paused.call, ToolOutcome(told, is_error=True), note=paused.note, metadata=metadata)
+    try:
+        answer = read_input(request, given.text, is_refused=given.is_error)
+    except InvalidInput as error:
+        asked = paused.elicitation
+        return ResolvedCall(paused.call, None, paused.note, metadata, asked, paused.number, error.detail)
+    if ended_as is not None and answer.action == "decline":
+        told = f"A person declined to answer the server's question. It had returned: {ended_as}"
+        return ResolvedCall(paused.call, ToolOutcome(told, is_error=True), note=paused.note, metadata=metadata)
+    elicitation = paused.elicitation.with_answer(answer)
+    return ResolvedCall(paused.call, None, paused.note, metadata, elicitation, paused.number)
+
+
+def _with_question(paused: PausedCall, given: Resolution | None) -> JsonObject:
+    """Return the metadata of the call's result with the open question, and its answer if there is one."""
+    known = paused.metadata or {}
+    asked = known.get(QUESTIONS)
+    question: dict[str, JsonValue] = {"question": paused.request.message}
+    if given is not None:
+        question["answer"] = DECLINE if given.is_error else given.text
+    if given is not None and given.author is not None:
+        question["given_by"] = given.author
+    questions: list[JsonValue] = [*(asked if isinstance(asked, list) else ()), question]
+    return {**known, QUESTIONS: questions, WAITS: paused.number}
 
 
 def _decided(call: ToolCall, given: Resolution) -> ResolvedCall:

@@ -208,6 +208,15 @@ class ToolCalled(ToolCallOut):
     message_id: Id = Field(description="the message with the call")
 
 
+class ToolProgress(Shape):
+    """How far a running call of a server's tool is."""
+
+    call_id: str
+    progress: float = Field(description="grows with each event of the call")
+    total: float | None = Field(description="what `progress` reaches at the end; null if unknown")
+    message: str = Field(description="what the call does now; empty if the server does not say")
+
+
 class ToolResult(Shape):
     """The result of a tool call, as it is stored."""
 
@@ -262,6 +271,7 @@ EventData: TypeAlias = (
     | MessageDelta
     | ToolCallDelta
     | ToolCalled
+    | ToolProgress
     | ToolResult
     | MessageCompleted
     | RunWaiting
@@ -278,6 +288,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.TOOL_CALL_DELTA: ToolCallDelta,
     EventType.TOOL_CALL: ToolCalled,
+    EventType.TOOL_PROGRESS: ToolProgress,
     EventType.TOOL_RESULT: ToolResult,
     EventType.MESSAGE_COMPLETED: MessageCompleted,
     EventType.RUN_WAITING: RunWaiting,

@@ -32,6 +32,7 @@ from throughline.wire.events import (
     RunStarted,
     RunWaiting,
     ToolCallDelta,
+    ToolProgress,
     ToolResult,
 )
 from throughline.wire.gauges import is_only_fitted, percent
@@ -96,13 +97,16 @@ class AnswerView:
 
 
 def _remark(
-    event: ToolCallOut | ToolResult | AboutContext | Reset | ConnectionCut,
+    event: ToolCallOut | ToolProgress | ToolResult | AboutContext | Reset | ConnectionCut,
 ) -> str:
     match event:
         case CompactionStarted() | CompactionFinished() | HistoryQuoted() | MemoriesQuoted():
             return _about_context(event)
         case ToolCallOut(name=name, arguments=arguments):
             return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
+        case ToolProgress(progress=progress, total=total, message=message):
+            done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            return one_line(f"… {done} {message}", limit=SHOWN_RESULT)
         case ToolResult(name=name, content=content, is_error=is_error):
             verb = "failed" if is_error else "returned"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"

@@ -21,6 +21,7 @@ from throughline.db.statements.rows import (
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
+from throughline.domain.elicitation import ASK_USER
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -40,6 +41,7 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCallDelta,
     ToolCalled,
+    ToolProgress,
     end_type,
 )
 from throughline.domain.message import Message, ToolCall
@@ -50,7 +52,7 @@ from throughline.domain.tool import NewWait, Wait, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-FieldByField = AnswerReset | CompactionStarted | HistoryQuoted | MemoriesQuoted
+FieldByField = AnswerReset | CompactionStarted | HistoryQuoted | MemoriesQuoted | ToolProgress
 
 KNOWN_TYPES = frozenset(EventType)
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
@@ -58,6 +60,7 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
     EventType.COMPACTION_STARTED: CompactionStarted,
     EventType.HISTORY_QUOTED: HistoryQuoted,
     EventType.MEMORIES_QUOTED: MemoriesQuoted,
+    EventType.TOOL_PROGRESS: ToolProgress,
 }
 """Event types whose JSON holds exactly the fields of the event class."""
 
@@ -102,12 +105,20 @@ def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[Store
 
 
 def stored_wait(wait: NewWait) -> StoredEvent:
-    """Return the stored form of the event that says that a run waits. The calls themselves are read from its message.
+    """Return the stored form of the event that says that a run waits.
+
+    The calls themselves are read from its message; questions of tools' servers are stored here.
 
     It equals that of `RunWaiting`, and is used before the wait is stored.
     """
     kinds: dict[str, JsonValue] = {awaited.call.id: awaited.kind.value for awaited in wait.calls}
-    data: JsonObject = {"message_id": str(wait.message_id), "kinds": kinds, "until": wait.until.isoformat()}
+    questions: dict[str, JsonValue] = {one.id: one.arguments for one in wait.calls if one.paused is not None}
+    data: JsonObject = {
+        "message_id": str(wait.message_id),
+        "kinds": kinds,
+        "until": wait.until.isoformat(),
+        **({"questions": questions} if questions else {}),
+    }
     return StoredEvent(EventType.RUN_WAITING, data)
 
 
@@ -207,7 +218,9 @@ def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
 
 def _as_waiting(run: Run, message: Message, data: Stored) -> Run:
     """Return the run as it was when it began to wait for calls of `message`, since its row holds the current state."""
-    wait = Wait(awaited(message.tool_calls, data["kinds"]), datetime.fromisoformat(data["until"]), fence=0)
+    questions = (ToolCall(call_id, ASK_USER, arguments) for call_id, arguments in data.get("questions", {}).items())
+    calls = awaited((*message.tool_calls, *questions), data["kinds"])
+    wait = Wait(calls, datetime.fromisoformat(data["until"]), fence=0)
     return replace(
         run, status=RunStatus.WAITING, wait=wait, error=None, message_id=None, context=None, finished_at=None
     )

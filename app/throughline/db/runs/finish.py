@@ -300,7 +300,8 @@ def _wait_parameters(end: Ending) -> dict[str, object]:
     new = end.outcome.wait
     if new is None:
         return {"wait": None, "waits_until": None}
-    return {"wait": to_json(wait_data(Wait(new.calls, new.until, end.lease.fence))), "waits_until": new.until}
+    wait = Wait(new.calls, new.until, end.lease.fence, new.earlier)
+    return {"wait": to_json(wait_data(wait)), "waits_until": new.until}
 
 
 def _error_parameters(error: RunError | None) -> dict[str, str | None]:

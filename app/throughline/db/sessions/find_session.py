@@ -1,6 +1,7 @@
 """A session as a request continues it: with its waiting turn, and with what the user has said in it.
 
-The user's texts are messages, also those that wait for their turn, and answers to questions of the model.
+The user's texts are messages, also those that wait for their turn, and answers to questions of the model
+and of tools' servers.
 """
 
 from collections.abc import Sequence
@@ -27,10 +28,16 @@ from throughline.domain.tool import OUTSIDE, WaitKind
 
 _STORED = """
     coalesce((select json_agg(t) from (
-        select m.run_id, m.tool_call_id, {text} as text
-        from messages m
-        where m.session_id = s.id and (m.role = 'user' or (m.role = 'tool' and m.metadata ->> :outside = :answer))
-        order by m.position desc limit :limit
+        select m.run_id, m.tool_call_id || coalesce(':' || q.number, '') as tool_call_id,
+            case when q.number is null then {text} else q.answer end as text
+        from messages m left join lateral (
+            select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
+                case when m.metadata ? 'redacted' then :redacted end) as answer
+            from generate_series(1, cast(m.metadata ->> 'waits' as integer)) as n (number)
+        ) q on m.role = 'tool'
+        where m.session_id = s.id and (m.role = 'user' or (m.role = 'tool' and
+            (m.metadata ->> :outside = :answer or q.answer is not null)))
+        order by m.position desc, q.number desc limit :limit
     ) t), '[]') as stored"""
 _HAS_UNSTORED = """
     exists (select 1 from runs r where r.session_id = s.id
@@ -123,7 +130,7 @@ async def _continued(tx: Statements, row: Row, limit: int) -> ContinuedSession:
 
 
 def _text_parameters(limit: int) -> dict[str, object]:
-    return {"outside": OUTSIDE, "answer": WaitKind.ANSWER.value, "limit": 2 * limit}
+    return {"outside": OUTSIDE, "answer": WaitKind.ANSWER.value, "redacted": REDACTED_TEXT, "limit": 2 * limit}
 
 
 def _stored_texts(row: Row) -> list[UserText]:

@@ -60,7 +60,9 @@ _OVERWRITE = sql("""
     update messages m set content = :marker, content_blocks = null, token_count = 0, counter = '',
         metadata = jsonb_strip_nulls(jsonb_build_object('redacted', true, 'outside', case
             when m.role = 'tool' and m.metadata ->> 'outside' in ('tool_result', 'approval', 'answer', 'expired')
-                then m.metadata -> 'outside' end)), tool_calls = (
+                then m.metadata -> 'outside' end, 'waits', case
+            when m.role = 'tool' and jsonb_typeof(m.metadata -> 'waits') = 'number' then m.metadata -> 'waits' end)),
+        tool_calls = (
             select coalesce(jsonb_agg(jsonb_build_object(
                 'id', c.call ->> 'id', 'name', c.call ->> 'name', 'arguments', '{}') order by c.place), '[]')
             from jsonb_array_elements(m.tool_calls) with ordinality as c (call, place))

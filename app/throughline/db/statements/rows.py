@@ -9,6 +9,7 @@ from typing import Any
 from throughline.db.connection.pool import Row
 from throughline.db.statements.sql import new_id
 from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId
+from throughline.domain.elicitation import Elicitation, InputGiven, InputRequest, PausedCall
 from throughline.domain.errors import LeaseLost, NotFound
 from throughline.domain.message import (
     Block,
@@ -34,7 +35,7 @@ def wait_data(wait: Wait) -> JsonObject:
     """Return the stored form of a wait. Its end is stored in the column `waits_until`."""
     return {
         "fence": wait.fence,
-        "calls": [{**asdict(awaited.call), "kind": awaited.kind.value} for awaited in wait.calls],
+        "calls": [_awaited_data(awaited) for awaited in wait.calls],
         "resolutions": [asdict(resolution) for resolution in wait.resolutions],
     }
 
@@ -61,9 +62,27 @@ def client_tools_from(stored: Stored) -> tuple[ToolSpec, ...]:
     return tuple(ToolSpec(**tool) for tool in stored.get("client_tools", ()))
 
 
+def _awaited_data(awaited: AwaitedCall) -> dict[str, JsonValue]:
+    paused = {} if awaited.paused is None else {"paused": asdict(awaited.paused)}
+    return {**asdict(awaited.call), "kind": awaited.kind.value, **paused}
+
+
 def _awaited_from(stored: Stored) -> AwaitedCall:
     call = ToolCall(id=stored["id"], name=stored["name"], arguments=stored["arguments"])
-    return AwaitedCall(call, WaitKind(stored["kind"]))
+    paused = stored.get("paused")
+    return AwaitedCall(call, WaitKind(stored["kind"]), None if paused is None else _paused_from(paused))
+
+
+def _paused_from(stored: Stored) -> PausedCall:
+    asked = stored["elicitation"]
+    elicitation = Elicitation(
+        requests=tuple(InputRequest(**one) for one in asked["requests"]),
+        given=tuple(InputGiven(**one) for one in asked["given"]),
+        earlier=tuple(InputGiven(**one) for one in asked["earlier"]),
+        state=asked["state"],
+        ended_as=asked["ended_as"],
+    )
+    return PausedCall(**{**stored, "call": ToolCall(**stored["call"]), "elicitation": elicitation})
 
 
 def _resolution_from(stored: Stored) -> Resolution:

@@ -62,7 +62,7 @@ def answer_of(response: RunResponse) -> ChatAnswer:
     open_calls = () if last is None else _unanswered(response, last.tool_calls)
     calls = _of_kind(response, open_calls, WaitKind.TOOL_RESULT)
     approvals = _of_kind(response, open_calls, WaitKind.APPROVAL)
-    questions = _of_kind(response, open_calls, WaitKind.ANSWER)
+    questions = (*_of_kind(response, open_calls, WaitKind.ANSWER), *_of_servers(response))
     appended = [_question_text(call) for call in questions]
     if approvals:
         appended.append(_approval_text(response.run, approvals))
@@ -144,6 +144,12 @@ def _unanswered(response: RunResponse, calls: Sequence[ToolCall]) -> tuple[ToolC
     """Return the calls without those that the waiting run was given something for."""
     wait = response.run.waiting_for if response.part.is_last else None
     return tuple(calls) if wait is None else tuple(call for call in calls if wait.kind_of(call.id) is not None)
+
+
+def _of_servers(response: RunResponse) -> tuple[ToolCall, ...]:
+    """Return the open questions of tools' servers."""
+    wait = response.run.waiting_for if response.part.is_last else None
+    return () if wait is None else tuple(one.call for one in wait.calls if one.paused is not None)
 
 
 def _of_kind(response: RunResponse, calls: Sequence[ToolCall], kind: WaitKind) -> tuple[ToolCall, ...]:

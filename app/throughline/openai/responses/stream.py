@@ -9,6 +9,7 @@ from fastapi import Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.domain.basic_types import MessageId
+from throughline.domain.elicitation import ASK_USER
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
@@ -23,7 +24,7 @@ from throughline.domain.events import (
 )
 from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.run import RunStatus
-from throughline.domain.tool import ASK_USER, AwaitedCall, WaitKind
+from throughline.domain.tool import AwaitedCall, WaitKind
 from throughline.http.call import Call
 from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.problem_documents import json_line
@@ -37,6 +38,7 @@ from throughline.openai.output_items import (
     mcp_item,
     message_item,
     message_item_id,
+    question_items,
     text_part,
 )
 from throughline.openai.response_object import RunResponse, final_response, response_json
@@ -350,13 +352,14 @@ async def _shown(call: Call, happened: Event, made: ResponseEvents, stream: Resp
 async def _ending(
     call: Call, ended: RunEnded | RunWaiting, made: ResponseEvents, stream: ResponseStream
 ) -> tuple[JsonDict, ...]:
-    """Return the events with which the response ends. Calls that wait for approval are shown now."""
+    """Return the events with which the response ends. Calls that wait for approval, and questions, are shown now."""
     shown = response_json(await final_response(call, stream.followed, ended, stream.response.part.number))
     waiting: tuple[AwaitedCall, ...] = ()
     if isinstance(ended, RunWaiting) and ended.run.wait is not None:
         waiting = ended.run.wait.calls
     asked = [approval_item(awaited.call) for awaited in waiting if awaited.kind is WaitKind.APPROVAL]
-    return (*(event for item in asked for event in made.add_item(item)), _last_event(shown))
+    items = (*asked, *question_items(ended.run.wait if isinstance(ended, RunWaiting) else None))
+    return (*(event for item in items for event in made.add_item(item)), _last_event(shown))
 
 
 def _first_events(response: RunResponse) -> Iterator[JsonDict]:

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from throughline.domain.basic_types import JsonValue, RunId
-from throughline.domain.message import Message, text_of
+from throughline.domain.basic_types import JsonObject, JsonValue, RunId
+from throughline.domain.elicitation import ASK_USER, QUESTIONS, call_of_question
+from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import (
-    ASK_USER,
     OUTSIDE,
     ApprovalDecision,
     AwaitedCall,
@@ -180,8 +180,15 @@ class CallHistory:
         calls = (call for message in self.messages for call in message.tool_calls if call.id == call_id)
         call = next(calls, None)
         if call is None:
-            return None
+            return self._server_question(call_id)
         return AwaitedCall(call, WaitKind.ANSWER if call.name == ASK_USER else WaitKind.APPROVAL)
+
+    def _server_question(self, call_id: str) -> AwaitedCall | None:
+        wait, asked = self.run.wait, self._asked_before(call_id)
+        known = None if wait is None else next((one for one in wait.calls if one.id == call_id), None)
+        if known is not None or asked is None:
+            return known
+        return AwaitedCall(ToolCall(call_id, ASK_USER, json.dumps(asked)), WaitKind.ANSWER)
 
     def is_open(self, call_id: str) -> bool:
         """Return whether the run waits for this call."""
@@ -191,6 +198,9 @@ class CallHistory:
     def given(self, call_id: str) -> Resolution | None:
         """Return what the call was given, None if it expired or its run was cancelled or failed before."""
         known = None if self.run.wait is None else self.run.wait.resolution_for(call_id)
+        asked = self._asked_before(call_id)
+        if asked is not None and "answer" in asked:
+            return Resolution(call_id, str(asked["answer"]), author=_text_or_none(asked.get("given_by")))
         stored = self._result(call_id)
         if known is not None or stored is None or stored.metadata.get(OUTSIDE) == EXPIRED:
             return known
@@ -198,15 +208,26 @@ class CallHistory:
 
     def has_expired(self, call_id: str) -> bool:
         """Return whether nothing came for the call in time, so that its run went on without it."""
-        stored, wait = self._result(call_id), self.run.wait
+        stored, wait, asked = self._result(call_id), self.run.wait, self._asked_before(call_id)
+        if asked is not None:
+            return "answer" not in asked
         if stored is not None:
             return stored.metadata.get(OUTSIDE) == EXPIRED
         return wait is not None and wait.kind_of(call_id) is not None and wait.resolution_for(call_id) is None
 
     def at(self, call_id: str) -> datetime:
         """Return when the call's result was stored, or now if it is not stored yet."""
-        stored = self._result(call_id)
+        stored = self._result(call_id) or self._result(call_of_question(call_id))
         return self.now if stored is None else stored.created_at
+
+    def _asked_before(self, call_id: str) -> JsonObject | None:
+        """Return the question of a tool's server with this id, as the stored result of its call has it."""
+        stored = self._result(call_of_question(call_id))
+        asked = [] if stored is None else stored.metadata.get(QUESTIONS)
+        numbered = asked if isinstance(asked, list) else []
+        number = call_id.removeprefix(f"{call_of_question(call_id)}:")
+        found = numbered[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(numbered) else None
+        return found if isinstance(found, dict) else None
 
     def _result(self, call_id: str) -> Message | None:
         return next((message for message in self.messages if message.tool_call_id == call_id), None)
@@ -221,8 +242,12 @@ def _given_before(stored: Message) -> Resolution:
         text_of(stored.content) if decision is None else str(told.get("reason", "")),
         decision=None if decision is None else ApprovalDecision(str(decision)),
         arguments=None if arguments is None else json.dumps(arguments),
-        author=None if told.get("given_by") is None else str(told["given_by"]),
+        author=_text_or_none(told.get("given_by")),
     )
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def end_of(history: CallHistory, call: AwaitedCall, who: str) -> CallEnd:
@@ -271,7 +296,8 @@ class AskedMessages:
     async def _end_decided(self, run: Run, asked: Sequence[AskedCall]) -> None:
         if not asked:
             return
-        messages = await self._asked.messages(run, [one.call_id for one in asked])
+        ids = {id_ for one in asked for id_ in (one.call_id, call_of_question(one.call_id))}
+        messages = await self._asked.messages(run, ids)
         history = CallHistory(run, messages, self._services.clock.now())
         for one in asked:
             if not history.is_open(one.call_id):

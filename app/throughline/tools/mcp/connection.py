@@ -20,14 +20,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from throughline.domain.basic_types import JsonValue
+from throughline.domain.elicitation import Elicitation
 from throughline.domain.errors import class_names, only_cause_of
 from throughline.domain.message import clean_text
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import ServedTool, ToolServer
+from throughline.domain.tool_server import ServedCall, ToolServer
 from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting, running_concurrently
 from throughline.tools.mcp.bounds import Bounds, NotConnected
 from throughline.tools.mcp.catalog import Listing
+from throughline.tools.mcp.elicitation import QuestionsInCalls
 from throughline.tools.mcp.http import connect_address
 from throughline.tools.mcp.read_listing import read_listing
 from throughline.tools.mcp.results import call_tool
@@ -65,6 +67,7 @@ class Connection:
         self._client: Client | None = None
         self._listing = Listing()
         self._listed_at = 0.0
+        self._questions = QuestionsInCalls()
         self._life: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._wake = asyncio.Event()
@@ -84,13 +87,15 @@ class Connection:
             self._wake.set()
         return self._listing
 
-    async def call(self, tool: ServedTool, arguments: dict[str, JsonValue], max_bytes: int) -> ToolOutcome:
+    async def call(
+        self, call: ServedCall, arguments: dict[str, JsonValue], max_bytes: int
+    ) -> ToolOutcome | Elicitation:
         """Call a tool. Raises NotConnected, ToolFailed or PluginTimedOut."""
         client = await self._connected()
-        limit = asyncio.timeout(tool.server.timeout_seconds)
+        limit = asyncio.timeout(call.tool.server.timeout_seconds)
         try:
             async with limit:
-                return await call_tool(client, tool, arguments, max_bytes)
+                return await call_tool(client, call, arguments, self._questions, max_bytes)
         except TimeoutError:
             if limit.expired():
                 raise PluginTimedOut from None
@@ -148,8 +153,10 @@ class Connection:
         log.warning("mcp server lost", server=self._server.name, reason=self._problem, failures=self._failures)
 
     async def _keep_connected(self) -> None:
+        questions = QuestionsInCalls()
         client = Client(
             self._transport(),
+            elicitation_callback=questions.answer,
             read_timeout_seconds=REQUEST_SECONDS,
             message_handler=self._receive,
             client_info=CLIENT,
@@ -158,7 +165,7 @@ class Connection:
         async with asyncio.timeout(self._bounds.connect_seconds) as limit, client:
             await self._list(client)
             limit.reschedule(None)
-            self._client = client
+            self._client, self._questions = client, questions
             self._settled.set()
             async with running_concurrently(lambda: self._listen(client), "mcp subscription"):
                 await self._renew_lists(client)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from throughline.domain.elicitation import Elicitation
 from throughline.domain.message import clean_text
-from throughline.domain.tool import ToolContext, ToolOutcome, is_json_object
-from throughline.domain.tool_server import ServedTool, ServedTools, ToolServer
+from throughline.domain.tool import ToolOutcome, is_json_object
+from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting
 from throughline.tools.make_function_tool import CallLimits, ToolFailed, failed, failure_for_model
 from throughline.tools.mcp.bounds import Bounds, NotConnected
@@ -47,23 +48,27 @@ class McpServers:
         listings = await asyncio.gather(*(self._listing(server) for server in servers))
         return choose_tools(zip(servers, listings, strict=True))
 
-    async def call(self, tool: ServedTool, arguments: str, context: ToolContext) -> ToolOutcome:
-        """Call the tool with the model's JSON. Every error becomes an outcome that the model can read."""
-        text = clean_text(arguments).strip() or "{}"
+    async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
+        """Call the tool and return its outcome, or what its server asks a person first.
+
+        Every error becomes an outcome that the model can read.
+        """
+        text = clean_text(call.arguments).strip() or "{}"
         if not is_json_object(text):
-            return failed(f"The arguments of {tool.spec.name} are not valid: send one JSON object.")
-        outcome = await outcome_of_awaiting(self._call(tool, text))
+            return failed(f"The arguments of {call.tool.spec.name} are not valid: send one JSON object.")
+        outcome = await outcome_of_awaiting(self._call(call, text))
         if isinstance(outcome, Raised):
-            limits = CallLimits(tool.server.timeout_seconds, self._max_result_bytes)
-            return failure_for_model(outcome.error, tool.spec.name, context, limits)
+            limits = CallLimits(call.tool.server.timeout_seconds, self._max_result_bytes)
+            return failure_for_model(outcome.error, call.tool.spec.name, call.context, limits)
         return outcome.value
 
-    async def _call(self, tool: ServedTool, arguments: str) -> ToolOutcome:
+    async def _call(self, call: ServedCall, arguments: str) -> ToolOutcome | Elicitation:
         try:
-            connection = await self._connection(tool.server)
-            return await connection.call(tool, json.loads(arguments), self._max_result_bytes)
+            connection = await self._connection(call.tool.server)
+            return await connection.call(call, json.loads(arguments), self._max_result_bytes)
         except NotConnected as error:
-            raise ToolFailed(f"{tool.spec.name} was not called: its server is not connected: {error}.") from error
+            name = call.tool.spec.name
+            raise ToolFailed(f"{name} was not called: its server is not connected: {error}.") from error
 
     async def _listing(self, server: ToolServer) -> Listing:
         try:
@@ -77,7 +82,7 @@ class McpServers:
             self._class = await asyncio.to_thread(_load)
         if self._is_closed:
             raise NotConnected("the service is stopping")
-        shared = replace(server, tools=(), needs_approval=(), timeout_seconds=0.0)
+        shared = replace(server, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
         if shared not in self._connections:
             self._connections[shared] = self._class(shared, self._read_variable, self._bounds)
         return self._connections[shared]

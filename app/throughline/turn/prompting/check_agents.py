@@ -13,9 +13,9 @@ from throughline.agents.definition import AgentDefinition, OtherModel
 from throughline.agents.registry import AgentDefaults
 from throughline.context.budget import check_fits, make_budget
 from throughline.context.measure import count_system
+from throughline.domain.elicitation import ASK_USER
 from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
 from throughline.domain.prompt import ModelParameters, OverrideField
-from throughline.domain.tool import ASK_USER
 from throughline.ports.hooks import Tools
 from throughline.ports.models import ChatModel, Models
 from throughline.turn.prompting.agent_windows import ask_windows, configured_window

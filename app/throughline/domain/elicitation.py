@@ -1,0 +1,324 @@
+"""What a server asks of a person before it completes a call of its tool (MCP's elicitation), and the person's answers.
+
+A question has the form of a call of `ask_user`, so that each interface shows it and takes the answer as for that tool.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from throughline.domain.basic_types import JsonObject, JsonValue
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import ToolCall
+
+ASK_USER = "ask_user"
+"""Name of the built-in tool whose calls wait for a person's answer."""
+
+DECLINE, ACCEPT, YES, NO = "decline", "accept", "yes", "no"
+"""Answers with a meaning: DECLINE refuses each question, the others answer one without fields, or with a boolean."""
+
+MAX_INPUT = 20_000
+"""Longest answer in characters."""
+
+MAX_QUESTIONS = 20
+"""Most questions that one call may ask."""
+
+QUESTIONS, WAITS = "questions", "waits"
+"""Keys in the metadata of a tool's result: its server's questions with their answers, and how many they were.
+
+The number stays if the message is redacted, because it divides a run into parts.
+"""
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+}
+"""Types in Python by those that fields may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """A question of a server. `name` is the server's own name for it, '' if it has none.
+
+    `schema` is that of an object with flat fields, which the answer has to fit; without fields the person only agrees.
+    `url` is an address that the person has to visit, '' for none.
+    """
+
+    name: str
+    message: str
+    schema: JsonObject
+    url: str = ""
+
+    @property
+    def key(self) -> str:
+        """A hash of what the person reads: only an equal question may get the answer."""
+        text = json.dumps([self.message, self.schema, self.url], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def fields(self) -> dict[str, JsonObject]:
+        """The fields of the answer, with their schemas."""
+        found = self.schema.get("properties")
+        given = found.items() if isinstance(found, dict) else ()
+        return {name: field if isinstance(field, dict) else {} for name, field in given}
+
+
+@dataclass(frozen=True, slots=True)
+class InputGiven:
+    """A person's answer to the question `key`; `content` has the fields of a form that the person filled in."""
+
+    key: str
+    action: Literal["accept", "decline"]
+    content: dict[str, JsonValue] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Elicitation:
+    """The questions that a call has to have answered now, and the answers so far, in the order of the questions.
+
+    `earlier` are answers to questions before these. `state` is what the server wants back with the answers. Servers of
+    revisions before 2026-07-28 cannot wait for an answer: their call has ended, and `ended_as` is what it returned
+    (None for a call that waits).
+    """
+
+    requests: tuple[InputRequest, ...] = ()
+    given: tuple[InputGiven, ...] = ()
+    earlier: tuple[InputGiven, ...] = ()
+    state: str | None = None
+    ended_as: str | None = None
+
+    @property
+    def open_request(self) -> InputRequest | None:
+        """The first question without an answer."""
+        return self.requests[len(self.given)] if len(self.given) < len(self.requests) else None
+
+    @property
+    def answers(self) -> tuple[InputGiven, ...]:
+        """All answers, for a call that is made from its beginning."""
+        return (*self.earlier, *self.given)
+
+    def with_answer(self, answer: InputGiven) -> "Elicitation":
+        """Return the elicitation with the answer to the open question."""
+        return replace(self, given=(*self.given, answer))
+
+
+NO_ELICITATION = Elicitation()
+
+
+@dataclass(frozen=True, slots=True)
+class PausedCall:
+    """A call of a server's tool that goes on once a person has answered the open question.
+
+    `call` has the arguments with which it is made. `number` counts the questions of the call from 1. `note` and
+    `metadata` are kept for the result: they say what a person decided on the call before. `misfit` says why the last
+    answer to the question was not taken.
+    """
+
+    call: ToolCall
+    server: str
+    elicitation: Elicitation
+    number: int
+    note: str = ""
+    metadata: JsonObject | None = None
+    misfit: str = ""
+
+    @property
+    def request(self) -> InputRequest:
+        """The open question."""
+        request = self.elicitation.open_request
+        assert request is not None, "a paused call has an open question"
+        return request
+
+    def as_question(self) -> ToolCall:
+        """Return the open question as a call of `ask_user`."""
+        request = self.request
+        asked: dict[str, JsonValue] = {
+            "question": "\n\n".join(_question_parts(self)),
+            "options": list(_options(request)),
+            "tool": self.call.name,
+            "server": self.server,
+            "schema": dict(request.schema),
+        }
+        if request.url:
+            asked["url"] = request.url
+        return ToolCall(self.question_id(self.number), ASK_USER, json.dumps(asked, ensure_ascii=False))
+
+    def question_id(self, number: int) -> str:
+        """Return the id under which question `number` of the call is answered; no other question has it."""
+        return f"{self.call.id}:{number}"
+
+
+def call_of_question(question_id: str) -> str:
+    """Return the id of the call for which a tool's server asks the question."""
+    return question_id.rpartition(":")[0]
+
+
+def _question_parts(paused: PausedCall) -> Iterator[str]:
+    request, ended_as = paused.request, paused.elicitation.ended_as
+    if paused.misfit:
+        yield paused.misfit
+    yield f"The server {paused.server} asks, for its tool {paused.call.name}: {request.message}"
+    if request.url:
+        yield f"Open this address, and then answer `{ACCEPT}`: {request.url}"
+    if len(request.fields) > 1 or any(not tuple(_choices(field)) for field in request.fields.values()):
+        yield "\n".join(_described(request))
+    if ended_as is not None:
+        yield f"This server cannot wait. Its call has ended with: {ended_as}\nYour answer makes the call once more."
+
+
+def _described(request: InputRequest) -> Iterator[str]:
+    required = _required(request)
+    for name, field in request.fields.items():
+        told = [str(field.get("type", "string")), "required" if name in required else "optional"]
+        choices = tuple(_choices(field))
+        if choices:
+            told.append(f"one of {', '.join(choices)}")
+        text = field.get("description") or field.get("title") or ""
+        yield f"- {name} ({', '.join(told)}){f': {text}' if text else ''}"
+    if len(request.fields) > 1:
+        yield "Answer with a JSON object that has these fields."
+    yield f"Answer `{DECLINE}` to refuse."
+
+
+def _options(request: InputRequest) -> Iterator[str]:
+    """Yield the answers to choose from; none if the answer has to be written."""
+    fields = list(request.fields.values())
+    if len(fields) > 1:
+        return
+    choices = tuple(_choices(fields[0])) if fields else (ACCEPT,)
+    yield from (*choices, DECLINE) if choices else ()
+
+
+def _choices(field: JsonObject) -> Iterator[str]:
+    """Yield the names of the values that a field may have; none if it may have any."""
+    if field.get("type") == "boolean":
+        yield from (YES, NO)
+    elif field.get("type") != "array":
+        yield from _names(field)
+
+
+def _names(field: JsonObject) -> dict[str, str]:
+    """Return the values that a field may have, by the names under which people know them."""
+    titled = field.get("oneOf") or field.get("anyOf")
+    if isinstance(titled, list):
+        named = [one for one in titled if isinstance(one, dict) and isinstance(one.get("const"), str)]
+        return {str(one.get("title") or one["const"]): str(one["const"]) for one in named}
+    values = field.get("enum")
+    listed = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    titles = field.get("enumNames")
+    if isinstance(titles, list) and len(titles) == len(listed):
+        return {str(title): value for title, value in zip(titles, listed, strict=True)}
+    return {value: value for value in listed}
+
+
+def _required(request: InputRequest) -> frozenset[str]:
+    named = request.schema.get("required")
+    return frozenset(str(name) for name in named) if isinstance(named, list) else frozenset()
+
+
+def read_input(request: InputRequest, text: str, *, is_refused: bool = False) -> InputGiven:
+    """Return the answer to a question that a person wrote as `text`. Raises InvalidInput if it does not fit.
+
+    The answer to a question with one field may be the field's value alone; anything else is a JSON object.
+    """
+    written, fields = text.strip(), request.fields
+    if len(written) > MAX_INPUT:
+        raise InvalidInput(f"The answer has {len(written):,} characters; at most {MAX_INPUT:,} are taken.")
+    if is_refused or written.lower() == DECLINE:
+        return InputGiven(request.key, "decline", None)
+    if not fields:
+        if written.lower() not in {ACCEPT, YES}:
+            raise InvalidInput(f"The question can be answered with `{ACCEPT}` or `{DECLINE}` only.")
+        return InputGiven(request.key, "accept", None if request.url else {})
+    content = _object_in(written)
+    if content is None and len(fields) == 1:
+        ((name, field),) = fields.items()
+        content = {name: _read_value(field, written)}
+    if content is None:
+        named = ", ".join(fields)
+        raise InvalidInput(f"The answer must be one JSON object with the fields {named}, or `{DECLINE}`.")
+    content = {name: _by_name(request.fields.get(name), value) for name, value in content.items()}
+    misfit = next(_misfits(request, content), "")
+    if misfit:
+        raise InvalidInput(f"The answer does not fit the question: {misfit}. Change it, or answer `{DECLINE}`.")
+    return InputGiven(request.key, "accept", content)
+
+
+def _object_in(text: str) -> dict[str, JsonValue] | None:
+    value = _json_in(text) if text.startswith("{") else None
+    return value if isinstance(value, dict) else None
+
+
+def _json_in(text: str) -> JsonValue:
+    """Return the JSON value of the text, None if it is none. NaN and infinite numbers are none."""
+    try:
+        value: JsonValue = json.loads(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _read_value(field: JsonObject, text: str) -> JsonValue:
+    """Return the value that the text stands for; the text itself if it stands for no value of the field's type."""
+    match field.get("type"):
+        case "boolean" if text.lower() in {YES, NO, "true", "false"}:
+            return text.lower() in {YES, "true"}
+        case "integer" | "number" | "boolean" | "array":
+            value = _json_in(text)
+            return text if value is None else value
+        case _:
+            return text
+
+
+def _by_name(field: JsonObject | None, value: JsonValue) -> JsonValue:
+    """Return the value of the field that people know by the name `value`; anything else as it is."""
+    return _names(field).get(value, value) if field is not None and isinstance(value, str) else value
+
+
+def _misfits(request: InputRequest, content: dict[str, JsonValue]) -> Iterator[str]:
+    for name in sorted(_required(request) - content.keys()):
+        yield f"{name} is missing"
+    for name, value in content.items():
+        field = request.fields.get(name)
+        if field is None:
+            yield f"it has no field {name!r}"
+        elif value is not None or name in _required(request):
+            misfit = _misfit(field, value)
+            if misfit:
+                yield f"{name} {misfit}"
+
+
+def _misfit(field: JsonObject, value: JsonValue) -> str:
+    """Return why the value cannot be that of the field, '' if it can."""
+    kind = str(field.get("type", "string"))
+    is_of_kind = isinstance(value, TYPES.get(kind, (str,))) and (kind == "boolean") is isinstance(value, bool)
+    if not is_of_kind:
+        return f"must be of the type {kind}"
+    if isinstance(value, list):
+        items = field.get("items")
+        allowed = set(_names(items).values()) if isinstance(items, dict) else set()
+        is_listed = all(isinstance(one, str) and (not allowed or one in allowed) for one in value)
+        return "" if is_listed else f"must be a list of: {', '.join(sorted(allowed)) or 'texts'}"
+    known = _names(field)
+    if isinstance(value, str) and known and value not in known.values():
+        return f"must be one of: {', '.join(known.values())}"
+    return _beyond(field, value)
+
+
+def _beyond(field: JsonObject, value: JsonValue) -> str:
+    """Return which limit of the field the value breaks, '' if none."""
+    size = len(value) if isinstance(value, str) else value
+    least, most = ("minLength", "maxLength") if isinstance(value, str) else ("minimum", "maximum")
+    unit = " characters" if isinstance(value, str) else ""
+    lower, upper = field.get(least), field.get(most)
+    if isinstance(size, int | float) and isinstance(lower, int | float) and size < lower:
+        return f"must be at least {lower}{unit}"
+    if isinstance(size, int | float) and isinstance(upper, int | float) and size > upper:
+        return f"must be at most {upper}{unit}"
+    return ""

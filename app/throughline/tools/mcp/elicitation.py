@@ -1,0 +1,177 @@
+"""Questions of servers: read from their requests, and answered with what a person has said.
+
+Servers of the revision 2026-07-28 end a call with their questions, and are called again with the answers. Older ones
+ask while the call runs, which may be for days: their question is cancelled, and the call is made once more with the
+answer at hand.
+"""
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mcp.client.session import ClientRequestContext
+from mcp_types import (
+    INVALID_REQUEST,
+    ElicitationRequiredErrorData,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ErrorData,
+    InputRequiredResult,
+    InputResponses,
+)
+from pydantic import ValidationError
+
+from throughline.domain.elicitation import TYPES, Elicitation, InputGiven, InputRequest
+from throughline.domain.message import clean_text
+from throughline.execution.json_schema import MAX_SCHEMA_BYTES
+from throughline.tools.make_function_tool import ToolFailed
+
+MAX_REQUESTS = 10
+MAX_FIELDS = 50
+MAX_MESSAGE = 4_000
+MAX_URL = 2_000
+MAX_STATE = 100_000
+
+
+def read_questions(tool: str, result: InputRequiredResult) -> Elicitation:
+    """Return what the server asks before it completes a call of the tool. Raises ToolFailed if it cannot be asked."""
+    if len(result.request_state or "") > MAX_STATE or not _is_clean(result.request_state or ""):
+        raise _unusable(tool, f"a state of more than {MAX_STATE:,} characters, or with NUL")
+    asked = result.input_requests or {}
+    if len(asked) > MAX_REQUESTS:
+        raise _unusable(tool, f"{len(asked)} questions at once")
+    requests = [_read(tool, name, request) for name, request in asked.items()]
+    return Elicitation(tuple(requests), state=result.request_state)
+
+
+def _read(tool: str, name: str, request: object) -> InputRequest:
+    if not isinstance(request, ElicitRequest):
+        raise _unusable(tool, "something else than an answer of a person")
+    return _read_parameters(tool, name, request.params)
+
+
+def read_addresses(tool: str, data: object) -> list[InputRequest]:
+    """Return the addresses that a person has to visit before the tool is called, as a server's error has them."""
+    try:
+        asked = ElicitationRequiredErrorData.model_validate(data).elicitations
+    except ValidationError:
+        raise _unusable(tool, "addresses that cannot be read") from None
+    return [_read_parameters(tool, "", one) for one in asked[:MAX_REQUESTS]]
+
+
+def _read_parameters(tool: str, name: str, asked: ElicitRequestParams) -> InputRequest:
+    message = clean_text(asked.message)
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} …"
+    if not _is_clean(name):
+        raise _unusable(tool, "a name with NUL")
+    if isinstance(asked, ElicitRequestURLParams):
+        is_usable = asked.url.startswith(("https://", "http://")) and len(asked.url) <= MAX_URL
+        if not is_usable or not asked.url.isprintable() or " " in asked.url:
+            raise _unusable(tool, "an address that is none of the web")
+        return InputRequest(name, shown, {}, asked.url)
+    problem = _schema_problem(asked)
+    if problem:
+        raise _unusable(tool, problem)
+    return InputRequest(name, shown, asked.requested_schema)
+
+
+def _schema_problem(asked: ElicitRequestFormParams) -> str:
+    """Return why a person cannot fill in the form, '' if one can."""
+    fields = asked.requested_schema.get("properties")
+    text = json.dumps(asked.requested_schema, ensure_ascii=False)
+    if not isinstance(fields, dict) or len(fields) > MAX_FIELDS or len(text.encode()) > MAX_SCHEMA_BYTES:
+        return f"a form without fields, with more than {MAX_FIELDS} or of more than {MAX_SCHEMA_BYTES:,} bytes"
+    if not _is_clean(text) or not all(isinstance(one, dict) and one.get("type") in TYPES for one in fields.values()):
+        return "a form with NUL, or with fields that are no texts, numbers, choices or lists"
+    return ""
+
+
+def _is_clean(text: str) -> bool:
+    return clean_text(text) == text and "\\u0000" not in text
+
+
+def _unusable(tool: str, what: str) -> ToolFailed:
+    return ToolFailed(f"{tool} was not completed: its server asks for input that cannot be given: {what}.")
+
+
+def responses_of(elicitation: Elicitation) -> InputResponses | None:
+    """Return the answers in the protocol's form, None without any."""
+    pairs = zip(elicitation.requests, elicitation.given, strict=False)  # none is open when they are sent
+    return {request.name: _as_result(given) for request, given in pairs} or None
+
+
+def _as_result(given: InputGiven) -> ElicitResult:
+    return ElicitResult.model_validate({"action": given.action, "content": given.content})
+
+
+def take_answer(answers: list[InputGiven], request: InputRequest) -> InputGiven | None:
+    """Remove the first answer to an equal question from `answers` and return it, None if there is none."""
+    found = next((one for one in answers if one.key == request.key), None)
+    if found is not None:
+        answers.remove(found)
+    return found
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that runs: the answers that its server has not asked for yet, and the first question without one.
+
+    `has_ended`: whether the server has answered the call.
+    """
+
+    tool: str
+    elicitation: Elicitation
+    answers: list[InputGiven]
+    asked: InputRequest | None = None
+    has_ended: bool = False
+
+    def ask(self, request: InputRequest) -> InputGiven | None:
+        """Return the answer to the question; without one, None, and keep the question if it is the first such."""
+        given = take_answer(self.answers, request)
+        if given is None and self.asked is None:
+            self.asked = request
+        return given
+
+    def questions(self, ended_as: str) -> Elicitation | None:
+        """Return what the server has asked in the call, which ended as `ended_as`; None if nothing new."""
+        if self.asked is None:
+            return None
+        return Elicitation((self.asked,), earlier=self.elicitation.answers, ended_as=ended_as[:MAX_MESSAGE])
+
+
+class QuestionsInCalls:
+    """The questions that a server of an older revision asks on one connection while it is called.
+
+    Such a question does not say to which call it belongs. It is shown only if one call runs and none was given up
+    before, because it might be about another user's call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[OpenCall] = []
+        self._is_unsure = False
+
+    @contextmanager
+    def during(self, tool: str, elicitation: Elicitation) -> Generator[OpenCall]:
+        """Yield the call that runs in the block, which sets `has_ended` when the server has answered."""
+        call = OpenCall(tool, elicitation, list(elicitation.answers))
+        self._calls.append(call)
+        try:
+            yield call
+        finally:
+            self._calls.remove(call)
+            self._is_unsure = self._is_unsure or not call.has_ended
+
+    async def answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG002  # the SDK names both
+        """Return a person's answer if there is one; else cancel the question, and keep it for a person."""
+        if len(self._calls) != 1 or self._is_unsure:
+            return ErrorData(code=INVALID_REQUEST, message="No question can be asked: it is not sure who would read it")
+        (call,) = self._calls
+        try:
+            given = call.ask(_read_parameters(call.tool, "", params))
+        except ToolFailed as error:
+            return ErrorData(code=INVALID_REQUEST, message=str(error))
+        return ElicitResult(action="cancel") if given is None else _as_result(given)
