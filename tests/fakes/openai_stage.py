@@ -13,6 +13,7 @@ from fakes.api_stage import LOCAL, ApiStage, set_stage
 from fakes.scripted_model import ScriptedModel
 from fakes.scripted_turns import played
 from fakes.stage import AGENT, Stage, open_stage
+from fakes.tool_servers import PlayedServers
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
 from throughline.domain.prompt import OverrideField
@@ -46,10 +47,16 @@ class OpenAIStage:
 
 @contextlib.asynccontextmanager
 async def open_openai_stage(
-    database: Database, *, agent: AgentDefinition = OPEN_AGENT, tools: Tools | None = None, config: ApiConfig = LOCAL
+    database: Database,
+    *,
+    agent: AgentDefinition = OPEN_AGENT,
+    tools: Tools | None = None,
+    tool_servers: PlayedServers | None = None,
+    config: ApiConfig = LOCAL,
 ) -> AsyncIterator[OpenAIStage]:
     """Serve the application on `database`, with one agent, and play every turn that is submitted or resumed."""
     turns = await open_stage(database, agent=agent, tools=tools)
+    turns.dependencies = replace(turns.dependencies, tool_servers=tool_servers or PlayedServers())
     claims = asyncio.Lock()
     async with played(turns, claims) as dependencies:
         api = set_stage(database, config, dependencies=dependencies)

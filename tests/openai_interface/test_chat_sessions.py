@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.asking_server import BUY, BUYS, shop
 from fakes.openai_stage import NAME, OPEN_AGENT, Chat, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Fail, Say
 from fakes.stage import OneTool
@@ -398,3 +399,20 @@ def test_a_redacted_message_fits_any(chat: list[str], text: str, data: st.DataOb
 @given(CHATS)
 def test_a_session_without_messages_takes_the_whole_chat(chat: list[str]) -> None:
     assert align(chat, SessionTexts((), is_all=True), has_whole_chat=False) is Alignment.EMPTY
+
+
+async def test_the_next_message_answers_a_question_of_a_tools_server(database: Database) -> None:
+    async with open_openai_stage(database, agent=BUYS, tool_servers=shop()) as stage:
+        stage.model.script(Call((BUY,)), Say("They are yours."), Say("Bye."))
+        chat = Chat(stage)
+        session = (await chat.say("Shoes!")).headers["x-session-id"]
+        asked = chat.text()
+        await chat.say("huge")
+        again = chat.text()
+        bought = await chat.say("42")
+        await chat.say("Thanks")
+
+        assert asked.startswith("The server shop asks, for its tool shop__buy: Which size?")
+        assert again.startswith("The answer does not fit the question: size must be of the type integer.")
+        assert bought.headers["x-session-id"] == session
+        assert await history(stage, session) == ["Shoes!", "", "bought", "They are yours.", "Thanks", "Bye."]

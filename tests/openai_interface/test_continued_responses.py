@@ -6,10 +6,12 @@ from dataclasses import replace
 import openai
 import pytest
 
-from fakes.openai_stage import OpenAIStage
+from fakes.asking_server import BUY, BUYS, shop
+from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from openai_interface.test_responses import ASKS_WEATHER, WEATHER, calls_of, create, prompts
+from throughline.db.database import Database
 from throughline.domain.keys import Scope
 from throughline.openai.input_items import SUMMARY_HEAD, make_compaction_item
 
@@ -293,3 +295,23 @@ async def test_the_tokens_of_a_request_are_counted(stage: OpenAIStage) -> None:
     after = await count(model="assistant", input="hi", previous_response_id=first.id)
 
     assert 0 < short.input_tokens < after.input_tokens < long.input_tokens
+
+
+async def test_questions_of_a_tools_server_are_calls_that_the_client_answers(database: Database) -> None:
+    async with open_openai_stage(database, agent=BUYS, tool_servers=shop(questions=2)) as stage:
+        stage.model.script(Call((BUY,)), Say("They are yours."))
+        first = await create(stage, model="assistant", input="Shoes!")
+        output = {"type": "function_call_output", "output": "42"}
+        answer = {**output, "call_id": calls_of(first)[0].call_id}
+        second = await create(stage, model="assistant", input=[answer], previous_response_id=first.id)
+        answer = {**output, "call_id": calls_of(second)[0].call_id}
+        third = await create(stage, model="assistant", input=[answer], previous_response_id=second.id)
+
+        again = await create(stage, model="assistant", input=[answer], previous_response_id=second.id)
+
+    assert [(call.name, call.call_id) for one in (first, second) for call in calls_of(one)] == [
+        ("ask_user", "call_1:1"),
+        ("ask_user", "call_1:2"),
+    ]
+    assert (third.output_text, again) == ("They are yours.", third)
+    assert [item.type for item in third.output] == ["mcp_call", "message"]

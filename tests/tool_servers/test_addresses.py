@@ -85,8 +85,9 @@ async def test_tools_of_both_revisions_are_called(servers: McpServers, mode: str
 @pytest.mark.parametrize("mode", ["new", "old"])
 async def test_a_call_that_timed_out_is_cancelled_at_the_server(servers: McpServers, mode: str) -> None:
     async with serving(mode) as server:
-        await call(servers, at(server.url, timeout_seconds=0.2), "hang")
+        hung = await call(servers, at(server.url, timeout_seconds=0.2), "hang")
 
+        assert hung.is_error
         async with asyncio.timeout(HANG_SECONDS):
             while (await call(servers, server, "cancellations")).text != "1":
                 await asyncio.sleep(0.02)

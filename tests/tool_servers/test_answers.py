@@ -16,8 +16,8 @@ COLOURS: JsonObject = {"type": "array", "items": {"enum": ["red", "blue"]}}
 
 
 def asking(**fields: JsonObject) -> InputRequest:
-    properties = {name: dict(field) for name, field in fields.items()}
-    return InputRequest("q", "Please say.", {"type": "object", "properties": properties, "required": list(fields)})
+    properties: dict[str, JsonValue] = {name: dict(field) for name, field in fields.items()}
+    return InputRequest("q", "Please say.", {"type": "object", "properties": properties, "required": [*fields]})
 
 
 def shown(request: InputRequest, ended_as: str | None = None) -> dict[str, object]:
@@ -73,9 +73,8 @@ def test_an_answer_that_does_not_fit_is_refused(fields: dict[str, JsonObject], t
         read_input(asking(**fields), text)
 
 
-@pytest.mark.parametrize(("text", "is_refused"), [("Decline", False), ("why?", True)])
-def test_every_question_can_be_declined(text: str, *, is_refused: bool) -> None:
-    given = read_input(asking(x={"type": "integer"}), text, is_refused=is_refused)
+def test_every_question_can_be_declined() -> None:
+    given = read_input(asking(x={"type": "integer"}), "Decline")
 
     assert (given.action, given.content) == ("decline", None)
 

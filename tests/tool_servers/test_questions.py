@@ -14,7 +14,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.domain.elicitation import Elicitation, read_input
 from throughline.domain.message import ImageBlock
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import Progress, ServedCall, ToolServer
+from throughline.domain.tool_server import CallProgress, ServedCall, ToolServer
 from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.servers import McpServers
 
@@ -78,7 +78,7 @@ async def test_answers_are_given_again_to_a_server_that_has_forgotten_its_questi
     assert outcome == ToolOutcome("2 in Husum, sure: False, call 1")
 
 
-async def test_a_question_that_is_no_longer_equal_is_asked_anew(servers: McpServers) -> None:
+async def test_a_question_that_is_no_longer_equal_is_asked_again(servers: McpServers) -> None:
     call = await served_call(servers, NEW, "book")
     where = await ask(servers, call)
     changed = replace(where, requests=(replace(where.requests[0], message="Where now?"),), state="forgotten")
@@ -128,12 +128,12 @@ async def test_a_server_may_come_back_without_a_question(servers: McpServers) ->
 
 @pytest.mark.parametrize("server", [NEW, OLD], ids=["new", "old"])
 async def test_progress_is_reported_while_it_grows(servers: McpServers, server: ToolServer) -> None:
-    told: list[Progress] = []
+    told: list[CallProgress] = []
 
     outcome = await outcome_of(servers, await served_call(servers, server, "steps"), report=told.append)
 
     assert outcome == ToolOutcome("done")
-    assert told[0] == Progress(1.0, 3.0, "step 1")
+    assert told[0] == CallProgress(1.0, 3.0, "step 1")
     assert [one.done for one in told] == sorted({one.done for one in told})
 
 

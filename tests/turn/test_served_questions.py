@@ -11,12 +11,12 @@ from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_servers import PlayedServers, served
 from throughline.db.database import Database
 from throughline.domain.elicitation import Elicitation, InputRequest, call_of_question
-from throughline.domain.errors import InvalidInput
+from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.events import RunWaiting, ToolProgress
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import ApprovalDecision, Resolution, ToolOutcome, WaitKind, check_answers, read_question
-from throughline.domain.tool_server import Progress, ServedCall, ServedTool, ToolServer
+from throughline.domain.tool_server import CallProgress, ServedCall, ServedTool, ToolServer
 
 SHOP = ToolServer("shop", ("shop",), needs_approval=("pay",))
 SHOPS = replace(AGENT, tools=(), mcp_servers=(SHOP,))
@@ -122,6 +122,19 @@ async def test_a_repeated_answer_changes_nothing_while_the_next_question_waits(d
     assert again.run.wait == waiting.wait
 
 
+async def test_a_repeated_answer_is_known_after_the_end(database: Database) -> None:
+    stage = await open_shop(database, buying())
+    stage.model.script(Call((BUY,)), Say("They are yours."))
+    run = await send(stage, tools=())
+    await answer(stage, await answer(stage, run, "call_1:1", "42"), "call_1:2", "blue")
+
+    again = await database.runs.resume(run.owner_id, run.id, [Resolution("call_1:2", "blue", author="ann")])
+    with pytest.raises(RunNotWaiting):
+        await database.runs.resume(run.owner_id, run.id, [Resolution("call_1:2", "red", author="ann")])
+
+    assert again.is_repeated
+
+
 async def test_an_approved_call_with_other_arguments_keeps_them_while_it_waits(database: Database) -> None:
     servers = buying()
     stage = await open_shop(database, servers)
@@ -196,7 +209,7 @@ async def test_progress_is_an_event_and_images_are_kept(database: Database) -> N
     picture = ImageBlock("data:image/png;base64,AAAA")
 
     def show(call: ServedCall) -> ToolOutcome:
-        call.report(Progress(1, 2, "half"))
+        call.report(CallProgress(1, 2, "half"))
         return ToolOutcome("a picture", images=(picture,))
 
     stage = await open_shop(database, buying(show))

@@ -212,6 +212,11 @@ class ServerSection(Section):
     timeout_seconds: float = policy_field(
         ToolServer, "timeout_seconds", gt=0, le=600, description="How long a call may take."
     )
+    images: bool = Field(
+        default=False,
+        description="Give the model the images of results, at most four of a result. Only for models that take images: "
+        "others would refuse the conversation.",
+    )
 
     @model_validator(mode="after")
     def _check_one_way(self) -> "ServerSection":
@@ -234,6 +239,7 @@ class ServerSection(Section):
             tools=tuple(self.tools),
             needs_approval=tuple(self.needs_approval),
             timeout_seconds=self.timeout_seconds,
+            images=self.images,
         )
 
 

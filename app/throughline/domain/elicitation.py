@@ -146,9 +146,14 @@ class PausedCall:
         }
         if request.url:
             asked["url"] = request.url
-        return ToolCall(self.question_id(self.number), ASK_USER, json.dumps(asked, ensure_ascii=False))
+        return ToolCall(self._question_id(self.number), ASK_USER, json.dumps(asked, ensure_ascii=False))
 
-    def question_id(self, number: int) -> str:
+    @property
+    def earlier_ids(self) -> set[str]:
+        """The ids of the questions of the call before the open one."""
+        return {self._question_id(number) for number in range(1, self.number)}
+
+    def _question_id(self, number: int) -> str:
         """Return the id under which question `number` of the call is answered; no other question has it."""
         return f"{self.call.id}:{number}"
 
@@ -221,7 +226,7 @@ def _required(request: InputRequest) -> frozenset[str]:
     return frozenset(str(name) for name in named) if isinstance(named, list) else frozenset()
 
 
-def read_input(request: InputRequest, text: str, *, is_refused: bool = False) -> InputGiven:
+def read_input(request: InputRequest, text: str) -> InputGiven:
     """Return the answer to a question that a person wrote as `text`. Raises InvalidInput if it does not fit.
 
     The answer to a question with one field may be the field's value alone; anything else is a JSON object.
@@ -229,7 +234,7 @@ def read_input(request: InputRequest, text: str, *, is_refused: bool = False) ->
     written, fields = text.strip(), request.fields
     if len(written) > MAX_INPUT:
         raise InvalidInput(f"The answer has {len(written):,} characters; at most {MAX_INPUT:,} are taken.")
-    if is_refused or written.lower() == DECLINE:
+    if written.lower() == DECLINE:
         return InputGiven(request.key, "decline", None)
     if not fields:
         if written.lower() not in {ACCEPT, YES}:

@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NoReturn
 
-from throughline.domain.basic_types import JsonValue, MessageId, RunId, SessionId, UserId
-from throughline.domain.elicitation import PausedCall, read_input
+from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
+from throughline.domain.elicitation import DECLINE, QUESTIONS, PausedCall, call_of_question, read_input
 from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.message import ImageBlock, Message, ToolCall, clean_text, text_of
 
@@ -93,6 +93,11 @@ class Resolution:
     arguments: str | None = None
     author: str | None = None
 
+    @property
+    def answer(self) -> str:
+        """The answer to a question of a tool's server."""
+        return DECLINE if self.is_error else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -154,8 +159,7 @@ class Wait:
 def given_before(last: Wait | None, waiting: Iterable[AwaitedCall]) -> tuple[Resolution, ...]:
     """Return what the run's last wait gave to calls that now wait again, with another question."""
     paused = [awaited.paused for awaited in waiting if awaited.paused is not None]
-    ids = {one.call.id for one in paused}
-    ids |= {one.question_id(number) for one in paused for number in range(1, one.number)}
+    ids = {known for one in paused for known in (one.call.id, *one.earlier_ids)}
     return () if last is None else tuple(given for given in last.resolutions if given.call_id in ids)
 
 
@@ -198,17 +202,33 @@ def check_answers(wait: Wait | None, given: Sequence[Resolution]) -> None:
     for number, one in enumerate(given):
         if one.call_id in paused and one.decision is None:
             try:
-                read_input(paused[one.call_id].request, one.text, is_refused=one.is_error)
+                read_input(paused[one.call_id].request, one.answer)
             except InvalidInput as error:
                 raise InvalidInput(error.detail, field=f"calls.{number}.output") from error
 
 
+def answered_question(result: Message | None, question_id: str) -> JsonObject | None:
+    """Return the question of a tool's server with this id as the stored result of its call has it, None if it has not.
+
+    Its members are `question` and, if it was answered, `answer` and `given_by`.
+    """
+    asked = None if result is None else result.metadata.get(QUESTIONS)
+    numbered = asked if isinstance(asked, list) else []
+    number = question_id.rpartition(":")[2]
+    found = numbered[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(numbered) else None
+    return found if isinstance(found, dict) else None
+
+
 def matches_result(one: Resolution, result: Message) -> bool:
-    """Return whether the stored result came from an equal resolution.
+    """Return whether the stored result came from an equal resolution: of its call, or of a question of its server.
 
     Authors are compared; for a decision also its reason and arguments, for anything else text and error flag.
     """
     kept = result.metadata
+    if one.call_id != result.tool_call_id:
+        asked = answered_question(result, one.call_id) or {}
+        is_its = call_of_question(one.call_id) == result.tool_call_id
+        return is_its and (asked.get("answer"), asked.get("given_by")) == (one.answer, one.author)
     if kept.get("given_by") != one.author:
         return False
     if one.decision is None:

@@ -71,7 +71,7 @@ NO_TOOLS = ServedTools()
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CallProgress:
     """How far a call is: `done` of `total` (None if the server does not say), and what it does now, '' if unknown."""
 
     done: float
@@ -79,7 +79,7 @@ class Progress:
     text: str
 
 
-def ignore_progress(_progress: Progress) -> None:
+def ignore_progress(_progress: CallProgress) -> None:
     """Ignore the progress of a call that nobody follows."""
 
 
@@ -94,4 +94,4 @@ class ServedCall:
     arguments: str
     context: ToolContext
     elicitation: Elicitation = NO_ELICITATION
-    report: Callable[[Progress], None] = ignore_progress
+    report: Callable[[CallProgress], None] = ignore_progress

@@ -7,6 +7,7 @@ from throughline.agents.definition import AgentDefinition
 from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
+from throughline.domain.elicitation import call_of_question
 from throughline.domain.errors import NotFound
 from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.message import REDACTED_TEXT, Message
@@ -340,12 +341,12 @@ def _has_begun_with(response: RunResponse, given: Sequence[Resolution]) -> bool:
     """Return whether the response's part was given all of `given`. Until results are stored, the wait has them."""
     results = {message.tool_call_id: message for message in (*response.part.input, *response.part.made)}
     wait = response.run.wait if response.part.is_last and response.run.waiting_for is None else None
-    return all(
-        matches_result(one, results[one.call_id])
-        if one.call_id in results
-        else wait is not None and wait.resolution_for(one.call_id) == one
-        for one in given
-    )
+    for one in given:
+        result = results.get(one.call_id) or results.get(call_of_question(one.call_id))
+        is_stored = result is not None and matches_result(one, result)
+        if not is_stored and (result is not None or wait is None or wait.resolution_for(one.call_id) != one):
+            return False
+    return True
 
 
 async def get_continued(call: Call, ref: ResponseRef) -> tuple[RunResponse, ContinuedRun]:

@@ -16,7 +16,6 @@ from throughline.context.budget import result_limit
 from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.elicitation import (
     ASK_USER,
-    DECLINE,
     MAX_QUESTIONS,
     NO_ELICITATION,
     QUESTIONS,
@@ -40,7 +39,7 @@ from throughline.domain.tool import (
     WaitKind,
     is_json_object,
 )
-from throughline.domain.tool_server import Progress, ServedCall
+from throughline.domain.tool_server import CallProgress, ServedCall
 from throughline.ports.tracing import ToolCallPart, traced
 from throughline.turn.prompting.planning import count_new
 from throughline.turn.prompting.ready_agent import ReadyAgent
@@ -234,7 +233,7 @@ async def _outcome(
         return outcome
 
 
-def _report(turn: Turn, call_id: str, progress: Progress) -> None:
+def _report(turn: Turn, call_id: str, progress: CallProgress) -> None:
     turn.events.emit(ToolProgress(call_id, progress.done, progress.total, progress.text))
 
 
@@ -357,7 +356,7 @@ def _with_answer(paused: PausedCall, given: Resolution | None) -> ResolvedCall:
         told = EXPIRED if ended_as is None else f"{EXPIRED} Its server had returned: {ended_as}"
         return ResolvedCall(paused.call, ToolOutcome(told, is_error=True), note=paused.note, metadata=metadata)
     try:
-        answer = read_input(request, given.text, is_refused=given.is_error)
+        answer = read_input(request, given.answer)
     except InvalidInput as error:
         asked = paused.elicitation
         return ResolvedCall(paused.call, None, paused.note, metadata, asked, paused.number, error.detail)
@@ -374,7 +373,7 @@ def _with_question(paused: PausedCall, given: Resolution | None) -> JsonObject:
     asked = known.get(QUESTIONS)
     question: dict[str, JsonValue] = {"question": paused.request.message}
     if given is not None:
-        question["answer"] = DECLINE if given.is_error else given.text
+        question["answer"] = given.answer
     if given is not None and given.author is not None:
         question["given_by"] = given.author
     questions: list[JsonValue] = [*(asked if isinstance(asked, list) else ()), question]

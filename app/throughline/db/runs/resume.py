@@ -21,6 +21,7 @@ from throughline.db.statements.rows import (
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, UserId
+from throughline.domain.elicitation import call_of_question
 from throughline.domain.errors import RunNotWaiting
 from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.domain.tool import Resolution, matches_result, resolve
@@ -126,11 +127,10 @@ async def _is_repetition(tx: Statements, run: Run, given: Sequence[Resolution]) 
     """Return whether the run was given all of this before: its last wait has it all, or stored results have."""
     if run.wait is not None and all(run.wait.resolution_for(one.call_id) == one for one in given):
         return True
-    rows = await tx.fetch(_RESULTS, run_id=run.id, call_ids=[one.call_id for one in given])
+    ids = {named for one in given for named in (one.call_id, call_of_question(one.call_id))}
+    rows = await tx.fetch(_RESULTS, run_id=run.id, call_ids=list(ids))
     results = [message_from(row) for row in rows]
-    return all(
-        any(result.tool_call_id == one.call_id and matches_result(one, result) for result in results) for one in given
-    )
+    return all(any(matches_result(one, result) for result in results) for one in given)
 
 
 def _not_waiting(run: Run) -> RunNotWaiting:

@@ -150,10 +150,12 @@ def _newest(said: Sequence[UserText], limit: int) -> tuple[UserText, ...]:
 
 
 def _of_run(run: Run) -> list[UserText]:
-    """Return the message of an unfinished run, and the answers that it was given in its last wait."""
+    """Return the message of an unfinished run, and the answers that calls of its last wait were given by now."""
     said = [UserText(text_of(run.input.content), run.id)]
     if run.wait is not None:
         asked = {awaited.id for awaited in run.wait.calls if awaited.kind is WaitKind.ANSWER}
+        for awaited in run.wait.calls:
+            asked |= set() if awaited.paused is None else awaited.paused.earlier_ids
         said += [
             UserText(given.text, run.id, given.call_id) for given in run.wait.resolutions if given.call_id in asked
         ]

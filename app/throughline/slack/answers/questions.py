@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from throughline.domain.basic_types import JsonObject, JsonValue, RunId
-from throughline.domain.elicitation import ASK_USER, QUESTIONS, call_of_question
+from throughline.domain.elicitation import ASK_USER, call_of_question
 from throughline.domain.message import Message, ToolCall, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import (
@@ -22,6 +22,7 @@ from throughline.domain.tool import (
     Resolution,
     Wait,
     WaitKind,
+    answered_question,
     read_question,
     readable_arguments,
 )
@@ -221,13 +222,7 @@ class CallHistory:
         return self.now if stored is None else stored.created_at
 
     def _asked_before(self, call_id: str) -> JsonObject | None:
-        """Return the question of a tool's server with this id, as the stored result of its call has it."""
-        stored = self._result(call_of_question(call_id))
-        asked = [] if stored is None else stored.metadata.get(QUESTIONS)
-        numbered = asked if isinstance(asked, list) else []
-        number = call_id.removeprefix(f"{call_of_question(call_id)}:")
-        found = numbered[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(numbered) else None
-        return found if isinstance(found, dict) else None
+        return answered_question(self._result(call_of_question(call_id)), call_id)
 
     def _result(self, call_id: str) -> Message | None:
         return next((message for message in self.messages if message.tool_call_id == call_id), None)

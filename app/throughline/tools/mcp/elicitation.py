@@ -117,7 +117,7 @@ def take_answer(answers: list[InputGiven], request: InputRequest) -> InputGiven 
 
 
 @dataclass(slots=True)
-class OpenCall:
+class RunningCall:
     """A call that runs: the answers that its server has not asked for yet, and the first question without one.
 
     `has_ended`: whether the server has answered the call.
@@ -151,13 +151,13 @@ class QuestionsInCalls:
     """
 
     def __init__(self) -> None:
-        self._calls: list[OpenCall] = []
+        self._calls: list[RunningCall] = []
         self._is_unsure = False
 
     @contextmanager
-    def during(self, tool: str, elicitation: Elicitation) -> Generator[OpenCall]:
+    def during(self, tool: str, elicitation: Elicitation) -> Generator[RunningCall]:
         """Yield the call that runs in the block, which sets `has_ended` when the server has answered."""
-        call = OpenCall(tool, elicitation, list(elicitation.answers))
+        call = RunningCall(tool, elicitation, list(elicitation.answers))
         self._calls.append(call)
         try:
             yield call

@@ -37,14 +37,14 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.elicitation import NO_ELICITATION, Elicitation, InputGiven
 from throughline.domain.message import ImageBlock, clean_text
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import Progress, ServedCall, ServedTool
+from throughline.domain.tool_server import CallProgress, ServedCall, ServedTool
 from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.json_schema import find_misfit
 from throughline.tools.make_function_tool import ToolFailed, failed, result_text
 from throughline.tools.mcp.elicitation import (
-    OpenCall,
     QuestionsInCalls,
+    RunningCall,
     read_addresses,
     read_questions,
     responses_of,
@@ -87,13 +87,13 @@ async def call_tool(
     ever.
     """
     name = call.tool.spec.name
-    with questions.during(name, call.elicitation) as open_call:
+    with questions.during(name, call.elicitation) as running:
         try:
             result = await _complete(client, call, arguments)
-            open_call.has_ended = True
+            running.has_ended = True
         except MCPError as error:
-            open_call.has_ended = error.code not in ENDS_OF_CONNECTIONS
-            asked = _asked_in_error(open_call, error)
+            running.has_ended = error.code not in ENDS_OF_CONNECTIONS
+            asked = _asked_in_error(running, error)
             if asked is None:
                 raise _refusal(name, error) from error
             return asked
@@ -102,7 +102,7 @@ async def call_tool(
     if isinstance(result, Elicitation):
         return result
     text = result_text(text_of_result(result, with_images=call.tool.server.images), max_bytes)
-    asked = open_call.questions(text)
+    asked = running.questions(text)
     if asked is not None:
         return asked
     if result.is_error:
@@ -164,7 +164,7 @@ async def _send(
 class _ProgressReport:
     """Passes on the progress that a server tells of one call: rarely enough to be stored, and only if it grows."""
 
-    def __init__(self, report: Callable[[Progress], None]) -> None:
+    def __init__(self, report: Callable[[CallProgress], None]) -> None:
         self._report = report
         self._last = -math.inf
         self._next_at = 0.0
@@ -177,15 +177,15 @@ class _ProgressReport:
             return
         self._last, self._next_at, self._left = progress, now + REPORT_SECONDS, self._left - 1
         known = total if total is not None and math.isfinite(total) else None
-        self._report(Progress(progress, known, clean_text(message or "")[:MAX_PROGRESS_TEXT]))
+        self._report(CallProgress(progress, known, clean_text(message or "")[:MAX_PROGRESS_TEXT]))
 
 
-def _asked_in_error(open_call: OpenCall, error: MCPError) -> Elicitation | None:
+def _asked_in_error(running: RunningCall, error: MCPError) -> Elicitation | None:
     """Return what the server of an older revision asks by its error, or has asked before it; None if nothing."""
     if error.code == URL_ELICITATION_REQUIRED:
-        for request in read_addresses(open_call.tool, error.data):
-            open_call.ask(request)
-    return open_call.questions(clean_text(error.message)) if open_call.has_ended else None
+        for request in read_addresses(running.tool, error.data):
+            running.ask(request)
+    return running.questions(clean_text(error.message)) if running.has_ended else None
 
 
 def _refusal(name: str, error: MCPError) -> Exception:
