@@ -5,7 +5,9 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -95,3 +97,34 @@ async def test_a_call_that_a_kill_interrupts_is_not_made_again(
         told = await result_of(service, session)
 
     assert "whether it took effect is unknown" in told
+
+
+async def test_a_question_of_a_server_survives_a_kill(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(calling("book"), ScriptStep("It is booked."))
+    settings = environment(folder, on_double)
+    async with run_service(folder, settings) as service:
+        session = await service.new_session("served")
+        run = (await service.send(session, "go")).json()["run"]
+        await service.kill()
+    async with run_service(folder, settings) as service:
+        refused = await answer(service, run, '{"city": "Husum"}')
+        second = await answer(service, run, '{"city": "Husum", "seats": 2}')
+        await service.kill()
+    async with run_service(folder, settings) as service:
+        third = await answer(service, second.json()["run"], "yes")
+        told = await result_of(service, session)
+
+    (asked,) = run["waiting_for"]["calls"]
+    assert (asked["id"], asked["name"], asked["kind"]) == ("call_1:1", "ask_user", "answer")
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "calls.0.output")
+    assert third.json()["message"]["content"] == "It is booked."
+    assert told == "2 in Husum, sure: True, call 1"
+
+
+async def answer(service: ServiceProcess, run: Mapping[str, Any], text: str) -> httpx.Response:
+    """Answer the open question of the waiting run."""
+    (asked,) = run["waiting_for"]["calls"]
+    body = {"calls": [{"call_id": asked["id"], "output": text}]}
+    return await service.client.post(f"/v1/runs/{run['id']}/resume", json=body)

@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from fakes.asking_server import BUY, BUYS, shop
 from fakes.scripted_model import Call, Say
 from fakes.slack_commands import ANNA, ASKS, BERT, DELETES, Asked, WaitingStage, buttons, shown, waiting_stage
 from fakes.slack_delivery import IDENTITY, DeliveryStage
 from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
+from throughline.agents.registry import AgentRegistry
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.tool import ApprovalDecision, Resolution
 from throughline.slack.answers.decisions import read_click
@@ -287,3 +289,23 @@ def test_a_click_on_none_of_our_buttons_is_ignored(changes: dict[str, str]) -> N
 
     assert read_click(click(**given), IDENTITY) is not None
     assert read_click(click(**given | changes), IDENTITY) is None
+
+
+async def test_questions_of_a_tools_server_are_answered_in_the_thread(waiting: WaitingStage) -> None:
+    waiting.turns.dependencies = replace(
+        waiting.turns.dependencies, tool_servers=shop(questions=2), agents=AgentRegistry([BUYS])
+    )
+    waiting.turns.model.script(Call((BUY,)), Say("They are yours."))
+    async with waiting.delivering():
+        said = await waiting.take(say("shoes"))
+        for number, text in enumerate(("huge", "42", "43"), start=1):
+            await waiting.asked(number)
+            await waiting.take(say(text, thread_ts=said.ts))
+        await waiting.until_delivered()
+
+    asked = [shown(message) for message in waiting.posted if message.blocks]
+    assert "The server shop asks, for its tool shop__buy: Which size?" in asked[0]
+    assert "The answer does not fit the question: size must be of the type integer" in asked[1]
+    assert [f"<@{ANNA}> answered" in one for one in asked] == [True] * 3
+    assert ["huge" in asked[0], "42" in asked[1], "43" in asked[2]] == [True] * 3
+    assert texts(waiting) == ["They are yours."]
