@@ -40,13 +40,21 @@ async def outcome_of(servers: ToolServers, call: ServedCall, **changed: object) 
 
 @dataclass
 class PlayedServers:
-    """Tools of servers by the server's name; servers that are not here are away. `called` has each call."""
+    """Tools of servers by the server's name; servers that are not here are away.
+
+    `called` has each call, `asked` the servers that a turn asked for their tools.
+    """
 
     tools: dict[str, list[ServedTool]] = field(default_factory=dict)
     answer: Callable[[ServedCall], ToolOutcome | Elicitation] = lambda call: ToolOutcome(f"{call.tool.name} was played")
     called: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
+        self.asked += [server.name for server in servers]
+        return self.known_tools(servers)
+
+    def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         known = [tool for server in servers for tool in self.tools.get(server.name, ())]
         return ServedTools(known, {server.name: "is away" for server in servers if server.name not in self.tools})
 

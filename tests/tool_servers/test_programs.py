@@ -14,7 +14,7 @@ from fakes import waiting
 from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import ToolServer
+from throughline.domain.tool_server import ServedTools, ToolServer
 from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.servers import McpServers
 
@@ -276,6 +276,15 @@ async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> 
         served = await servers.tools_of([hostile("silent")])
 
     assert served.problems == {"bad": "it is still being connected; its tools come when it has answered"}
+
+
+async def test_the_tools_listed_last_are_known_without_a_connection(servers: McpServers) -> None:
+    before = servers.known_tools([good()])
+    await servers.tools_of([good()])
+    await servers.__aexit__(None, None, None)
+
+    assert before == ServedTools((), {"fake": "no turn has connected it yet"})
+    assert servers.known_tools([good()]).get("fake__add") is not None
 
 
 async def test_a_server_that_fails_is_called_again_after_a_growing_pause() -> None:

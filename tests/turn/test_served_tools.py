@@ -1,6 +1,7 @@
 """Turns whose agents use tools of servers: offered, called, approved, not repeated after a crash, and away."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,8 @@ from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.run import RunStatus
 from throughline.domain.tool import ApprovalDecision, Resolution, ToolOutcome, WaitKind
-from throughline.domain.tool_server import ServedCall, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
+from throughline.turn.prompting.context_report import preview_context, report_context
 from throughline.turn.take_turn import take_turn
 
 FILES, MAIL = ToolServer("files", ("files",)), ToolServer("mail", url="http://mail.example/mcp", needs_approval=("s*",))
@@ -77,6 +79,36 @@ async def test_an_own_tool_comes_before_one_of_a_server_with_its_name(database: 
 
     assert [spec.description for spec in stage.model.requests[0].tools] == ["The client's own."]
     assert kinds(run) == {"call_1": WaitKind.TOOL_RESULT}
+
+
+class SilentServers(PlayedServers):
+    """Connections of these servers hang."""
+
+    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
+        found = await super().tools_of(servers)
+        await asyncio.Event().wait()
+        return found
+
+
+async def test_pages_never_wait_for_a_server(database: Database) -> None:
+    servers = SilentServers({"files": [served(FILES, "read")]})
+    stage = await open_served(database, servers)
+
+    report = await report_context(stage.dependencies, await stage.reload())
+    await preview_context(stage.dependencies, await stage.reload(), "hi")
+
+    assert servers.asked == []
+    assert report.tools_tokens > 0
+
+
+async def test_turns_connect_servers(database: Database) -> None:
+    servers = PlayedServers({"files": [served(FILES, "read")]})
+    stage = await open_served(database, servers)
+    stage.model.script(Say("Hello."))
+
+    await send(stage, tools=())
+
+    assert servers.asked == ["files", "mail"]
 
 
 class HangingServers(PlayedServers):

@@ -35,6 +35,9 @@ class ToolServers(Protocol):
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
 
+    def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
+        """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
+
     async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
         """Call the tool and return its outcome, or what its server asks a person first.
 

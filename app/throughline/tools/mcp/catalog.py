@@ -45,6 +45,9 @@ class Listing:
     is_known: bool = True
 
 
+NOT_LISTED = Listing(problems=("no turn has connected it yet",), is_known=False)
+
+
 def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
     """Return the tools that the servers' patterns allow, each under a name that providers take and no other tool has.
 

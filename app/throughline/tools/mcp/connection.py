@@ -28,7 +28,7 @@ from throughline.domain.tool_server import ServedCall, ToolServer
 from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting, running_concurrently
 from throughline.tools.mcp.bounds import Bounds, NotConnected
-from throughline.tools.mcp.catalog import Listing
+from throughline.tools.mcp.catalog import NOT_LISTED, Listing
 from throughline.tools.mcp.elicitation import QuestionsInCalls
 from throughline.tools.mcp.http import connect_address
 from throughline.tools.mcp.read_listing import read_listing
@@ -65,7 +65,7 @@ class Connection:
         self._read_variable = read_variable
         self._bounds = bounds
         self._client: Client | None = None
-        self._listing = Listing()
+        self._listing = NOT_LISTED
         self._listed_at = 0.0
         self._questions = QuestionsInCalls()
         self._life: asyncio.Task[None] | None = None
@@ -79,6 +79,11 @@ class Connection:
         self._is_closed = False
         for name in SDK_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    @property
+    def last_listing(self) -> Listing:
+        """The server's tools as they were listed last, also while it is not connected."""
+        return self._listing
 
     async def listing(self) -> Listing:
         """Return the server's tools. A list that is no longer fresh is renewed for later calls. Raises NotConnected."""

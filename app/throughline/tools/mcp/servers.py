@@ -16,7 +16,7 @@ from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting
 from throughline.tools.make_function_tool import CallLimits, ToolFailed, failed, failure_for_model
 from throughline.tools.mcp.bounds import Bounds, NotConnected
-from throughline.tools.mcp.catalog import Listing, choose_tools
+from throughline.tools.mcp.catalog import NOT_LISTED, Listing, choose_tools
 
 if TYPE_CHECKING:
     from throughline.tools.mcp.connection import Connection
@@ -48,6 +48,10 @@ class McpServers:
         listings = await asyncio.gather(*(self._listing(server) for server in servers))
         return choose_tools(zip(servers, listings, strict=True))
 
+    def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
+        """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
+        return choose_tools((server, self._known(server)) for server in servers)
+
     async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
         """Call the tool and return its outcome, or what its server asks a person first.
 
@@ -76,16 +80,25 @@ class McpServers:
         except NotConnected as error:
             return Listing(problems=(str(error),), is_known=False)
 
+    def _known(self, server: ToolServer) -> Listing:
+        connection = self._connections.get(_shared(server))
+        return NOT_LISTED if connection is None else connection.last_listing
+
     async def _connection(self, server: ToolServer) -> "Connection":
         """Return the connection to the server, which all agents share whatever tools they get from it."""
         if self._class is None:
             self._class = await asyncio.to_thread(_load)
         if self._is_closed:
             raise NotConnected("the service is stopping")
-        shared = replace(server, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
+        shared = _shared(server)
         if shared not in self._connections:
             self._connections[shared] = self._class(shared, self._read_variable, self._bounds)
         return self._connections[shared]
+
+
+def _shared(server: ToolServer) -> ToolServer:
+    """Return the server without what agents may say differently of it."""
+    return replace(server, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
 
 
 def _load() -> "type[Connection]":

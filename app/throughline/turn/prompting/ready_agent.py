@@ -115,17 +115,31 @@ class PromptDependencies:
 
 
 async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
-    """Return the agent with its model, tools and counter, and its budget in that model's window.
+    """Return the agent for a turn: its model, tools and counter, and its budget in that model's window.
 
-    Raises SettingInvalid if the model, a tool or the counter is not available.
+    Servers of tools that are not connected are connected, and waited for. Raises SettingInvalid if the model, a tool or
+    the counter is not available.
     """
+    agent = await _assemble(dependencies, definition)
+    return _with_served(agent, await dependencies.tool_servers.tools_of(definition.mcp_servers))
+
+
+async def assemble_resting_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
+    """Return the agent as `assemble_agent` does, outside any turn: with the tools that its servers listed last.
+
+    No server is connected or waited for.
+    """
+    agent = await _assemble(dependencies, definition)
+    return _with_served(agent, dependencies.tool_servers.known_tools(definition.mcp_servers))
+
+
+async def _assemble(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
+    """Return the agent without tools of servers."""
     model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
     if definition.context.window is None:
         await model.ask_window()
     counter = dependencies.make_counter(definition.context.token_counter)
-    own = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
-    served = (await dependencies.tool_servers.tools_of(definition.mcp_servers)).without({spec.name for spec in own})
-    tools = (*own, *(tool.spec for tool in served.tools))
+    tools = (*dependencies.tools.specs(definition.tools), *definition.request_tools)
     agent = ReadyAgent(
         definition=definition,
         model=model,
@@ -134,9 +148,15 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
         tools_tokens=count_tool_specs(tools, counter.count),
         budget=_budget(definition, model.context_limit, None),
         factor=1.0,
-        served=served,
     )
     return await with_calibration(dependencies, agent)
+
+
+def _with_served(agent: ReadyAgent, served: ServedTools) -> ReadyAgent:
+    """Return the agent with the tools of its servers; its own tools come before those with their names."""
+    served = served.without({spec.name for spec in agent.tools})
+    tools = (*agent.tools, *(tool.spec for tool in served.tools))
+    return replace(agent, tools=tools, tools_tokens=count_tool_specs(tools, agent.counter.count), served=served)
 
 
 async def with_calibration(dependencies: PromptDependencies, agent: ReadyAgent) -> ReadyAgent:
