@@ -15,10 +15,12 @@ from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import ServedTools, ToolServer
-from throughline.tools.mcp.bounds import Bounds
+from throughline.tools.mcp.bounds import Bounds, NotConnected
 from throughline.tools.mcp.servers import McpServers
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
+
+from throughline.tools.mcp.connection import Connection
 
 FAKES = Path(waiting.__file__).parent
 GOOD = (sys.executable, str(FAKES / "mcp_server.py"))
@@ -276,6 +278,29 @@ async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> 
         served = await servers.tools_of([hostile("silent")])
 
     assert served.problems == {"bad": "it is still being connected; its tools come when it has answered"}
+
+
+async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_connected() -> None:
+    bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
+    connection = Connection(hostile("silent"), read_variable, bounds)
+    try:
+        with pytest.raises(NotConnected, match="still being connected"):
+            await connection.listing()
+        with pytest.raises(NotConnected, match="still being connected"):
+            connection.listing().send(None)  # raised before anything is awaited
+    finally:
+        await connection.close()
+
+
+async def test_a_turn_waits_again_once_an_attempt_to_connect_has_ended() -> None:
+    bounds = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01, close_seconds=0.2)
+    connection = Connection(hostile("silent"), read_variable, bounds)
+    try:
+        for _ in range(2):
+            with pytest.raises(NotConnected, match="did not list its tools"):
+                await connection.listing()
+    finally:
+        await connection.close()
 
 
 async def test_the_tools_listed_last_are_known_without_a_connection(servers: McpServers) -> None:

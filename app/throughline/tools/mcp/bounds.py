@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Bounds:
     """Limits of a connection; tests set smaller ones.
 
-    - `wait_seconds`: how long a turn waits for a server that is not connected yet.
+    - `wait_seconds`: how long turns wait for one attempt to connect a server, from its begin.
     - `connect_seconds`: how long a server may take until it has listed its tools; it may have to be downloaded first.
     - `first_pause_seconds`, `longest_pause_seconds`: the pause after a failure, which doubles with each further one.
     - `relist_seconds`: the shortest time between two lists of tools. `list_seconds`: the age of a list that is renewed.

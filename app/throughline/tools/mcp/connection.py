@@ -76,6 +76,7 @@ class Connection:
         self._problem = ""
         self._failures = 0
         self._next_at = 0.0
+        self._waited_until = 0.0
         self._is_closed = False
         for name in SDK_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -116,7 +117,11 @@ class Connection:
                 await asyncio.wait({life}, timeout=3 * self._bounds.close_seconds + SPARE_SECONDS)
 
     async def _connected(self) -> Client:
-        """Return the client, waiting for it as long as a turn may wait. Raises NotConnected with the reason."""
+        """Return the client. Raises NotConnected with the reason.
+
+        An attempt to connect is waited for as long as the turn that began it may wait. While it lasts longer, further
+        turns do not wait.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._bounds.wait_seconds
         if self._client is None and (self._life is None or self._life.done()):
@@ -125,15 +130,21 @@ class Connection:
             await asyncio.sleep(self._next_at - loop.time())
         if self._client is None and not self._is_closed:
             if self._life is None or self._life.done():
-                self._begin()
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(until):
-                    await self._settled.wait()
+                self._begin(until)
+            await self._settled_in_time()
         if self._client is None:
             raise NotConnected(self._problem or "it is still being connected; its tools come when it has answered")
         return self._client
 
-    def _begin(self) -> None:
+    async def _settled_in_time(self) -> None:
+        """Wait until the attempt has ended, but not longer than turns wait for it."""
+        if asyncio.get_running_loop().time() < self._waited_until:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._waited_until):
+                    await self._settled.wait()
+
+    def _begin(self, waited_until: float) -> None:
+        self._waited_until = waited_until
         self._settled.clear()
         self._wake.clear()
         self._lost = self._problem = ""
