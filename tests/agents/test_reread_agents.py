@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from fakes.scripted_model import Call, Say, Step
 from fakes.stage import AGENT, make_tool_box, open_stage
+from fakes.tool_servers import PlayedServers
 from throughline.agents.registry import AgentDefaults, FolderWatch, load_agents
 from throughline.assembly.reread_agents import AgentRereading, one_line
 from throughline.context.calibration import Calibration
@@ -81,6 +82,20 @@ async def test_a_changed_an_added_and_a_removed_file_take_effect(database: Datab
     assert [(line["event"], line["changed"], line["removed"]) for line in logs] == [
         ("agent files read again", ["one", "two"], ["gone"])
     ]
+
+
+async def test_only_servers_that_agents_still_name_stay_connected(database: Database, tmp_path: Path) -> None:
+    rereading = await open_rereading(database, tmp_path)
+    servers = PlayedServers()
+    rereading.dependencies = replace(rereading.dependencies, tool_servers=servers)
+
+    (tmp_path / "one.yaml").write_text("name: one\nmcp_servers: {files: {command: [files]}, git: {command: [git]}}\n")
+    await polled(rereading)
+    assert servers.kept == {"files", "git"}
+
+    (tmp_path / "one.yaml").write_text("name: one\nmcp_servers: {files: {command: [files]}}\n")
+    await polled(rereading)
+    assert servers.kept == {"files"}
 
 
 async def test_a_file_that_replaced_a_shipped_agent_gives_it_back(database: Database, tmp_path: Path) -> None:

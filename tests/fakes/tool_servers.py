@@ -1,7 +1,7 @@
 """Servers of tools that are played, in place of those that agents reach by MCP, and calls of real ones."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -42,13 +42,15 @@ async def outcome_of(servers: ToolServers, call: ServedCall, **changed: object) 
 class PlayedServers:
     """Tools of servers by the server's name; servers that are not here are away.
 
-    `called` has each call, `asked` the servers that a turn asked for their tools.
+    `called` has each call, `asked` the servers that a turn asked for their tools, `kept` those that agents
+    named after they were read again.
     """
 
     tools: dict[str, list[ServedTool]] = field(default_factory=dict)
     answer: Callable[[ServedCall], ToolOutcome | Elicitation] = lambda call: ToolOutcome(f"{call.tool.name} was played")
     called: list[tuple[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    kept: set[str] | None = None
 
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         self.asked += [server.name for server in servers]
@@ -57,6 +59,9 @@ class PlayedServers:
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         known = [tool for server in servers for tool in self.tools.get(server.name, ())]
         return ServedTools(known, {server.name: "is away" for server in servers if server.name not in self.tools})
+
+    async def keep_only(self, servers: Collection[ToolServer]) -> None:
+        self.kept = {server.name for server in servers}
 
     async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
         self.called.append((call.tool.name, call.arguments))

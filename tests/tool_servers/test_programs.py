@@ -344,6 +344,27 @@ async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_pa
     await until(lambda: all(has_ended(pid) for pid in pids))
 
 
+async def test_a_server_that_no_agent_names_any_more_is_ended(servers: McpServers, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    await servers.tools_of([hostile("family", str(mark))])
+    tool = await find(servers, good(), "add")
+
+    await servers.keep_only([good(tools=("a*",))])
+
+    await until(lambda: all(has_ended(pid) for pid in json.loads(mark.read_text())))
+    told = await servers.tools_of([hostile("family", str(mark))])
+    assert told.problems == {"bad": "no agent names it any more"}
+    assert (await servers.call(tool, '{"a": 1, "b": 2}', CONTEXT)).text == "3"
+
+
+async def test_a_server_that_is_named_again_is_connected_again(servers: McpServers) -> None:
+    await servers.tools_of([good()])
+    await servers.keep_only([])
+    await servers.keep_only([good()])
+
+    assert (await servers.tools_of([good()])).get("fake__add") is not None
+
+
 async def test_nothing_is_connected_after_the_end(servers: McpServers) -> None:
     add = await served_call(servers, good(), "add", a=1, b=2)
     await servers.__aexit__(None, None, None)

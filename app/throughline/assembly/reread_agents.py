@@ -88,6 +88,9 @@ class AgentRereading:
             names = [agent.name for agent in changed]
             log.info("agent files read again", changed=names, removed=removed)
         log_windows(ready)
+        await self.dependencies.tool_servers.keep_only([
+            server for agent in found.all() for server in agent.mcp_servers
+        ])
 
     def _errors_by_file(self, error: AgentInvalid | SettingInvalid) -> list[AgentFileError]:
         """Return the errors as operators read them over REST: without the folder's path."""

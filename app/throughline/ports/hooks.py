@@ -5,7 +5,7 @@ summary is adopted; then it may only cancel. A hook is a plugin. If it raises or
 it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -37,6 +37,9 @@ class ToolServers(Protocol):
 
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
+
+    async def keep_only(self, servers: Collection[ToolServer]) -> None:
+        """End the connections to all other servers, which no agent names any more, and make none to them again."""
 
     async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
         """Call the tool and return its outcome, or what its server asks a person first.

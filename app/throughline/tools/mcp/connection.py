@@ -158,7 +158,7 @@ class Connection:
             outcome = await outcome_of_awaiting(self._keep_connected())
         finally:
             self._client = None
-            self._problem = "the service is stopping"
+            self._problem = "its connection was ended"
             self._settled.set()
         assert isinstance(outcome, Raised)
         now = asyncio.get_running_loop().time()

@@ -5,7 +5,7 @@ Nothing of the package `mcp` is imported before that, because the import takes m
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -34,6 +34,8 @@ class McpServers:
         self._bounds = bounds or Bounds()
         self._connections: dict[ToolServer, Connection] = {}
         self._class: type[Connection] | None = None
+        self._named: frozenset[ToolServer] | None = None
+        self._ending: set[Connection] = set()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -41,7 +43,7 @@ class McpServers:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_closed = True
-        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+        await _close({*self._connections.values(), *self._ending})
 
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
@@ -51,6 +53,14 @@ class McpServers:
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
         return choose_tools((server, self._known(server)) for server in servers)
+
+    async def keep_only(self, servers: Collection[ToolServer]) -> None:
+        """End the connections to all other servers, which no agent names any more, and make none to them again."""
+        self._named = frozenset(map(_shared, servers))
+        ending = {self._connections.pop(server) for server in self._connections.keys() - self._named}
+        self._ending |= ending
+        await _close(ending)
+        self._ending -= ending
 
     async def call(self, call: ServedCall) -> ToolOutcome | Elicitation:
         """Call the tool and return its outcome, or what its server asks a person first.
@@ -91,9 +101,15 @@ class McpServers:
         if self._is_closed:
             raise NotConnected("the service is stopping")
         shared = _shared(server)
+        if self._named is not None and shared not in self._named:
+            raise NotConnected("no agent names it any more")
         if shared not in self._connections:
             self._connections[shared] = self._class(shared, self._read_variable, self._bounds)
         return self._connections[shared]
+
+
+async def _close(connections: "Collection[Connection]") -> None:
+    await asyncio.gather(*(connection.close() for connection in connections))
 
 
 def _shared(server: ToolServer) -> ToolServer:
