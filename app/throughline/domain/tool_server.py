@@ -1,6 +1,6 @@
 """Servers of tools, which agents use by the Model Context Protocol (MCP), and the tools that they offer."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -60,7 +60,18 @@ class ServedTools:
 
     def without(self, names: Collection[str]) -> "ServedTools":
         """Return these tools but those that the model knows by one of the names, which the agent's own tools have."""
-        return replace(self, tools=[tool for tool in self.tools if tool.spec.name not in names])
+        left_out = [tool for tool in self.tools if tool.spec.name in names]
+        kept = replace(self, tools=[tool for tool in self.tools if tool.spec.name not in names])
+        return kept.with_left_out(left_out) if left_out else kept
+
+    def with_left_out(self, tools: Iterable[ServedTool]) -> "ServedTools":
+        """Return these tools with the problem that others are left out, because a tool has their names already."""
+        problems = dict(self.problems)
+        for tool in tools:
+            told = f"the tool {tool.name!r} is left out: another tool has the name {tool.spec.name}"
+            before = problems.get(tool.server.name)
+            problems[tool.server.name] = f"{before}; {told}" if before else told
+        return replace(self, problems=problems)
 
     def get(self, name: str) -> ServedTool | None:
         """Return the tool that the model knows by this name, None if no server has it."""

@@ -51,7 +51,8 @@ NOT_LISTED = Listing(problems=("no turn has connected it yet",), is_known=False)
 def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
     """Return the tools that the servers' patterns allow, each under a name that providers take and no other tool has.
 
-    The names depend on these tools only, not on their order.
+    The names depend on these tools only, not on their order. Of tools whose names could not be told apart, the first is
+    kept.
     """
     chosen: list[tuple[ToolServer, ListedTool]] = []
     problems: dict[str, str] = {}
@@ -61,7 +62,14 @@ def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
         told = [*listing.problems, *_too_many(allowed), *_unmatched(server, listing)]
         if told:
             problems[server.name] = "; ".join(told)
-    return ServedTools(tuple(_named(chosen)), problems)
+    given: dict[str, ServedTool] = {}
+    left_out: list[ServedTool] = []
+    for tool in _named(chosen):
+        if tool.spec.name in given:  # a name made to look like that of another tool
+            left_out.append(tool)
+        else:
+            given[tool.spec.name] = tool
+    return ServedTools(tuple(given.values()), problems).with_left_out(left_out)
 
 
 def _too_many(allowed: list[ListedTool]) -> Iterator[str]:
@@ -77,14 +85,10 @@ def _unmatched(server: ToolServer, listing: Listing) -> Iterator[str]:
 
 def _named(chosen: list[tuple[ToolServer, ListedTool]]) -> Iterator[ServedTool]:
     shared = Counter(_name(server, tool) for server, tool in chosen)
-    given: set[str] = set()
     for server, tool in chosen:
         name = _name(server, tool)
         if len(name) > MAX_NAME or shared[name] > 1:
             name = _with_hash(name, server, tool)
-        if name in given:  # a name made to look like that of another tool
-            continue
-        given.add(name)
         yield ServedTool(
             server,
             tool.name,
