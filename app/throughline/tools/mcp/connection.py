@@ -6,11 +6,11 @@ The connection lives in a task of its own, because the SDK must leave its cancel
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 
 import structlog
+from mcp.client import Transport
 from mcp.client.client import Client
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
@@ -30,13 +30,10 @@ from throughline.execution.error_boundary import Raised, outcome_of_awaiting, ru
 from throughline.tools.mcp.bounds import Bounds, NotConnected
 from throughline.tools.mcp.catalog import NOT_LISTED, Listing
 from throughline.tools.mcp.elicitation import QuestionsInCalls
-from throughline.tools.mcp.http import connect_address
+from throughline.tools.mcp.http import address_transport
 from throughline.tools.mcp.read_listing import read_listing
 from throughline.tools.mcp.results import call_tool
 from throughline.tools.mcp.stdio import PATH, connect_program
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams  # private, so for its type only
 
 log = structlog.get_logger(__name__)
 
@@ -170,15 +167,18 @@ class Connection:
 
     async def _keep_connected(self) -> None:
         questions = QuestionsInCalls()
-        client = Client(
-            self._transport(),
-            elicitation_callback=questions.answer,
-            read_timeout_seconds=REQUEST_SECONDS,
-            message_handler=self._receive,
-            client_info=CLIENT,
-            cache=None,
-        )
-        async with asyncio.timeout(self._bounds.connect_seconds) as limit, client:
+        async with (
+            asyncio.timeout(self._bounds.connect_seconds) as limit,
+            self._transport() as transport,
+            Client(
+                transport,
+                elicitation_callback=questions.answer,
+                read_timeout_seconds=REQUEST_SECONDS,
+                message_handler=self._receive,
+                client_info=CLIENT,
+                cache=None,
+            ) as client,
+        ):
             await self._list(client)
             limit.reschedule(None)
             self._client, self._questions = client, questions
@@ -223,13 +223,17 @@ class Connection:
         self._lost = self._lost or reason
         self._wake.set()
 
-    def _transport(self) -> AbstractAsyncContextManager["TransportStreams"]:
-        """Return the transport to the server. Raises NotConnected if a variable is not set."""
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[Transport]:
+        """Yield the transport to the server. Raises NotConnected if a variable is not set."""
         server = self._server
         if server.command:
             variables = {PATH: self._read_variable(PATH), **self._values(server.variables)}
-            return connect_program(server, variables, self._bounds, self._report_lost)
-        return connect_address(server, self._values(server.headers), self._bounds, self._report_lost)
+            yield connect_program(server, variables, self._bounds, self._report_lost)
+            return
+        headers = self._values(server.headers)
+        async with address_transport(server, headers, self._bounds, self._report_lost) as transport:
+            yield transport
 
     def _values(self, named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
         values = {name: self._read_variable(variable) for name, variable in named}

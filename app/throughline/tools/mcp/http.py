@@ -7,16 +7,13 @@ all other requests.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
+from mcp.client import Transport
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from throughline.domain.tool_server import ToolServer
 from throughline.tools.mcp.bounds import Bounds
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams  # private, so for its type only
 
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0, pool=10.0, read=300.0)
 """Seconds; the time of a call is limited by its caller, and a stream of events may be silent."""
@@ -37,19 +34,18 @@ STATUSES_OF_PROTOCOL = frozenset({400, 404, 405, 406})
 
 
 @asynccontextmanager
-async def connect_address(
+async def address_transport(
     server: ToolServer, headers: Mapping[str, str], bounds: Bounds, report: Callable[[str], None]
-) -> AsyncGenerator["TransportStreams"]:
-    """Yield the streams of the messages to and from the server.
+) -> AsyncGenerator[Transport]:
+    """Yield the transport of the messages to and from the server.
 
     `report` is called with the reason when the server has ended the session, so that a new one is needed.
     """
     transport = _Bounded(httpx2.AsyncHTTPTransport(limits=LIMITS, trust_env=False), bounds, report)
-    async with (
-        httpx2.AsyncClient(transport=transport, headers=dict(headers), timeout=TIMEOUT, trust_env=False) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=bounds.message_bytes) as streams,
-    ):
-        yield streams
+    async with httpx2.AsyncClient(
+        transport=transport, headers=dict(headers), timeout=TIMEOUT, trust_env=False
+    ) as client:
+        yield streamable_http_client(server.url, http_client=client, max_sse_event_size=bounds.message_bytes)
 
 
 class _Bounded(httpx2.AsyncBaseTransport):

@@ -9,10 +9,10 @@ import json
 import os
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Callable, Mapping
+from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import anyio
 import structlog
@@ -23,9 +23,6 @@ from mcp_types.jsonrpc import JSONRPCMessage, jsonrpc_message_adapter
 from throughline.domain.message import clean_text
 from throughline.domain.tool_server import ToolServer
 from throughline.tools.mcp.bounds import Bounds, NotConnected
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams  # private, so for its type only
 
 log = structlog.get_logger(__name__)
 
@@ -44,21 +41,29 @@ MAX_LOGGED = 1_000
 Report = Callable[[str], None]
 Received = MemoryObjectSendStream[SessionMessage | Exception]
 Sent = MemoryObjectReceiveStream[SessionMessage]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A started program. Only its transport can close pipes that are not read to their end."""
+
+    process: Process
+    transport: asyncio.SubprocessTransport
 
 
 @asynccontextmanager
 async def connect_program(
     server: ToolServer, variables: Mapping[str, str], bounds: Bounds, report: Report
-) -> AsyncGenerator["TransportStreams"]:
+) -> AsyncGenerator[Streams]:
     """Start the server's program and yield the streams of its messages; at the end of the block, end the program.
 
     `report` is called with the reason when the program can no longer be used. Raises NotConnected.
     """
-    process = await _start(server, variables, bounds)
+    program = await _start(server, variables, bounds)
+    process = program.process
     try:
-        guard = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", GUARD, "sh", str(process.pid), stdin=PIPE, stdout=DEVNULL, env={}, start_new_session=True
-        )
+        guard = await _spawn(["/bin/sh", "-c", GUARD, "sh", str(process.pid)], {}, output=DEVNULL)
     except BaseException:
         _kill_group(process)
         raise
@@ -78,32 +83,40 @@ async def connect_program(
             await _end(process, bounds)
         finally:
             _kill_group(process)
-            for ended in (guard, process):
+            for ended in (guard, program):
                 _kill_and_close(ended)
             for stream in (received, to_session, from_session, sent):
                 stream.close()
-            ends = [asyncio.ensure_future(ended.wait()) for ended in (process, guard)]
+            ends = [asyncio.ensure_future(ended.process.wait()) for ended in (program, guard)]
             await asyncio.wait([*pumps, *ends], timeout=bounds.close_seconds)
 
 
-async def _start(server: ToolServer, variables: Mapping[str, str], bounds: Bounds) -> Process:
+async def _start(server: ToolServer, variables: Mapping[str, str], bounds: Bounds) -> _Program:
     name, *arguments = server.command
     program = shutil.which(name, path=variables.get(PATH))
     if program is None:
         raise NotConnected(f"there is no program {name!r} on PATH")
     try:
-        return await asyncio.create_subprocess_exec(
-            program,
-            *arguments,
-            env=dict(variables),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-            limit=bounds.message_bytes,
-        )
+        return await _spawn([program, *arguments], variables, output=PIPE, limit=bounds.message_bytes)
     except (OSError, ValueError) as error:
         raise NotConnected(f"the program {name!r} cannot be started: {type(error).__name__}") from error
+
+
+async def _spawn(
+    command: Sequence[str], variables: Mapping[str, str], *, output: int, limit: int = MAX_LOGGED
+) -> _Program:
+    """Start a program in a process group of its own, as `create_subprocess_exec` does, which hides the transport."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(limit=limit, loop=loop),
+        *command,
+        env=dict(variables),
+        stdin=PIPE,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    return _Program(Process(transport, protocol, loop), transport)
 
 
 async def _read(process: Process, received: Received, bounds: Bounds, report: Report) -> None:
@@ -186,11 +199,11 @@ async def _has_ended(process: Process, seconds: float) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _kill_and_close(process: Process) -> None:
-    """Kill the process, and close its pipes, for which asyncio has no public way if they were not read to their end."""
+def _kill_and_close(program: _Program) -> None:
+    """Kill the program, and close its pipes."""
     with suppress(ProcessLookupError):
-        process.kill()
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # uvloop's processes have it too
+        program.process.kill()
+    program.transport.close()
 
 
 def _kill_group(process: Process) -> None:
