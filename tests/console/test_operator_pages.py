@@ -1,5 +1,6 @@
 """The pages for operators and the page of costs: what they show, and to whom."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -7,17 +8,21 @@ import httpx
 import pytest
 
 from console.chats import open_chat
-from fakes.api_stage import ApiStage
+from fakes.api_stage import LOCAL, ApiStage
 from fakes.raw_sql import run_sql
 from throughline.agents.definition import AgentDefinition, DailyBudget
+from throughline.api.front_end import API
 from throughline.console.costs import BudgetRow, cost_rows
+from throughline.console.front_end import CONSOLE
 from throughline.console.operate import LISTED
 from throughline.console.page import GERMAN
 from throughline.domain.keys import Scope
 from throughline.domain.prompt import Usage
-from throughline.domain.service_status import AgentFileError, ProcessKind
+from throughline.domain.service_status import AgentFileError, ProcessKind, ServiceStatus
 from throughline.domain.tool import WaitKind
+from throughline.domain.tool_server import ListChange, ServerReport, ServerState
 from throughline.domain.usage_report import CallPurpose, ModelCall, Payer, UsageGroup, UsageKey
+from throughline.http.app import create_app
 
 ADDRESSES = ("operate", "operate/runs", "operate/runs?status=failed", "operate/keys")
 HOSTILE = "<script>alert(1)</script>"
@@ -51,6 +56,27 @@ async def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those(st
     assert 'role="alert"' not in in_use
     assert "<code>new.yaml</code>: &lt;script&gt;" in refused
     assert "agent writer: no model" in refused
+
+
+async def test_servers_of_tools_are_shown_with_what_is_wrong_with_them(stage: ApiStage) -> None:
+    reports = (
+        ServerReport("files", ServerState.CONNECTED, ("one",), tools=12, last_change=ListChange(2, 1, 0, 5.0)),
+        ServerReport("mail", ServerState.LOST, ("one",), reason=HOSTILE, problems=("it is odd",)),
+    )
+    read = stage.services.read_status
+
+    async def read_status() -> ServiceStatus:
+        return replace(await read(), tool_servers=reports)
+
+    services = replace(stage.services, read_status=read_status)
+    told = replace(stage, app=create_app(services, LOCAL, (API, CONSOLE)))
+    async with told.client() as client:
+        page = (await client.get("/console/operate")).text
+
+    assert "2 new, 1 gone, 0 different" in page
+    assert '<td class="bad">lost</td>' in page
+    assert "<p>&lt;script&gt;" in page
+    assert "it is odd" in page
 
 
 async def test_runs_are_filtered_by_time_and_state_on_each_page(stage: ApiStage, database_url: str) -> None:
@@ -99,7 +125,7 @@ async def test_groups_of_costs_are_named_in_german(stage: ApiStage) -> None:
 
 
 def test_kinds_and_purposes_have_german_names() -> None:
-    assert {*ProcessKind, *CallPurpose, *UsageKey, *WaitKind} <= GERMAN.keys()
+    assert {*ProcessKind, *CallPurpose, *UsageKey, *WaitKind, *ServerState} <= GERMAN.keys()
 
 
 @pytest.mark.parametrize("query", ["by=colour", "days=0", "days=x"])

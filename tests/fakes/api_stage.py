@@ -359,7 +359,7 @@ async def _check_ready(database: Database) -> Readiness:
 
 async def _read_status(database: Database, agents: AgentRegistry) -> ServiceStatus:
     found = await database.status.read()
-    return replace(found, database="played", breakers=(), agent_files=agents.describe_files())
+    return replace(found, database="played", breakers=(), agent_files=agents.describe_files(), tool_servers=())
 
 
 async def _count_messages(_agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:

@@ -9,7 +9,7 @@ from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.elicitation import Elicitation
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.tool_server import ServedCall, ServedTool, ServedTools, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTool, ServedTools, ServerReport, ServerState, ToolServer
 from throughline.ports.hooks import ToolServers
 
 OPEN_SCHEMA = {"type": "object"}
@@ -59,6 +59,14 @@ class PlayedServers:
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         known = [tool for server in servers for tool in self.tools.get(server.name, ())]
         return ServedTools(known, {server.name: "is away" for server in servers if server.name not in self.tools})
+
+    def report(self, server: ToolServer) -> ServerReport:
+        known = self.tools.get(server.name)
+        return ServerReport(
+            server.name,
+            ServerState.LOST if known is None else ServerState.CONNECTED,
+            tools=None if known is None else len(known),
+        )
 
     async def keep_only(self, servers: Collection[ToolServer]) -> None:
         self.kept = {server.name for server in servers}

@@ -9,12 +9,13 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes import waiting
 from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import ServedTools, ToolServer
+from throughline.domain.tool_server import ServedTools, ServerReport, ServerState, ToolServer
 from throughline.tools.mcp.bounds import Bounds, NotConnected
 from throughline.tools.mcp.servers import McpServers
 
@@ -344,17 +345,55 @@ async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_pa
     await until(lambda: all(has_ended(pid) for pid in pids))
 
 
+async def test_the_report_of_a_server_says_what_is_known_of_it(servers: McpServers) -> None:
+    before = servers.report(good())
+    await servers.tools_of([good(), ToolServer("fake", command=("no-such-program",))])
+
+    found, lost = servers.report(good(tools=("x",))), servers.report(ToolServer("fake", command=("no-such-program",)))
+
+    assert before == ServerReport("fake", ServerState.UNUSED)
+    assert (found.state, found.tools, found.protocol) == (ServerState.CONNECTED, 11, "2026-07-28")
+    assert found.listed_seconds_ago is not None
+    assert (lost.state, lost.reason) == (ServerState.LOST, "there is no program 'no-such-program' on PATH")
+    assert lost.tools is None
+
+
+async def test_a_changed_list_is_reported_and_logged_once(servers: McpServers) -> None:
+    with capture_logs() as logs:
+        await call(servers, good(), "grow")
+        async with asyncio.timeout(HANG_SECONDS):
+            while servers.report(good()).last_change is None:
+                await servers.tools_of([good()])
+                await asyncio.sleep(0.02)
+
+    change = servers.report(good()).last_change
+    assert change is not None
+    assert (change.added, change.removed, change.changed) == (1, 0, 0)
+    assert [(line["added"], line["removed"]) for line in logs if line["event"] == "mcp tools changed"] == [(1, 0)]
+
+
+async def test_a_report_shows_no_values_of_variables() -> None:
+    bounds = Bounds(wait_seconds=HANG_SECONDS, close_seconds=0.2)
+    server = ToolServer("bad", command=(*HOSTILE, "names"), variables=(("X", "REMEMBERED"),))
+    async with McpServers(lambda name: VARIABLES.get(name, "twice"), 10_000, bounds=bounds) as servers:
+        await servers.tools_of([server])
+        report = servers.report(server)
+
+    assert report.problems
+    assert "twice" not in " ".join(report.problems)
+
+
 async def test_a_server_that_no_agent_names_any_more_is_ended(servers: McpServers, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     await servers.tools_of([hostile("family", str(mark))])
-    tool = await find(servers, good(), "add")
+    add = await served_call(servers, good(), "add", a=1, b=2)
 
     await servers.keep_only([good(tools=("a*",))])
 
     await until(lambda: all(has_ended(pid) for pid in json.loads(mark.read_text())))
     told = await servers.tools_of([hostile("family", str(mark))])
     assert told.problems == {"bad": "no agent names it any more"}
-    assert (await servers.call(tool, '{"a": 1, "b": 2}', CONTEXT)).text == "3"
+    assert (await outcome_of(servers, add)).text == "3"
 
 
 async def test_a_server_that_is_named_again_is_connected_again(servers: McpServers) -> None:

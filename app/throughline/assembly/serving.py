@@ -29,6 +29,7 @@ from throughline.stopping import first_of
 from throughline.turn.model_breakers import read_breakers
 from throughline.turn.prompting.agent_windows import agent_window
 from throughline.turn.submit import submit_message
+from throughline.turn.tool_server_reports import read_tool_servers
 
 YOUNG_OBJECTS = 8_000
 YOUNG_PASSES = 10
@@ -170,7 +171,8 @@ async def _read_status(runtime: Runtime) -> ServiceStatus:
     where = database_location(runtime.settings).description
     dependencies = runtime.turn_dependencies
     breakers, files = read_breakers(dependencies), dependencies.agents.describe_files()
-    return replace(found, database=where, breakers=breakers, agent_files=files)
+    servers = read_tool_servers(dependencies)
+    return replace(found, database=where, breakers=breakers, agent_files=files, tool_servers=servers)
 
 
 async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *, has_worker: bool) -> Readiness:

@@ -23,6 +23,7 @@ from throughline.wire.service import (
     ProcessOut,
     QueueOut,
     ServiceStatusOut,
+    ToolServerOut,
     UsageGroupOut,
     WorkOut,
     status_json,
@@ -150,6 +151,8 @@ def draw_status(status: ServiceStatusOut) -> Iterator[RenderableType]:
         yield _breakers(status.breakers)
     if status.agent_files is not None:
         yield from _draw_agent_files(status.agent_files)
+    if status.tool_servers:
+        yield from _draw_tool_servers(status.tool_servers)
 
 
 def _draw_processes(status: ServiceStatusOut) -> Iterator[RenderableType]:
@@ -290,6 +293,32 @@ def _draw_agent_files(files: AgentFilesOut) -> Iterator[RenderableType]:
         yield Text(printable(f"{error.file}: {error.detail}" if error.file else error.detail), style=BAD)
 
 
+def _draw_tool_servers(servers: Sequence[ToolServerOut]) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text("Servers of tools (MCP) of the process that answered")
+    table = _table("Name", "Agent", "State", "Tools", "Protocol", "Listed")
+    for each in servers:
+        listed = NONE if each.listed_seconds_ago is None else f"{duration(each.listed_seconds_ago)} ago"
+        tools = NONE if each.tools is None else str(each.tools)
+        cells = (each.name, ", ".join(each.agents), each.state, tools, each.protocol or NONE, listed)
+        table.add_row(*(Text(printable(cell), style=WARNING if each.state == "lost" else "") for cell in cells))
+    yield table
+    for each in servers:
+        for remark in _remarks(each):
+            yield Text(printable(f"{each.name}: {remark}"), style=WARNING)
+
+
+def _remarks(server: ToolServerOut) -> Iterator[str]:
+    """Yield why a server is lost, what is wrong with its list, and how that changed."""
+    if server.reason:
+        yield server.reason
+    yield from server.problems
+    change = server.last_change
+    if change is not None:
+        counts = f"{change.added} added, {change.removed} removed, {change.changed} changed"
+        yield f"its tools changed {duration(change.seconds_ago)} ago: {counts}"
+
+
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
@@ -297,9 +326,9 @@ def _draw_agent_files(files: AgentFilesOut) -> Iterator[RenderableType]:
 async def status(as_json: bool, target: ServiceTarget) -> None:  # click's flag
     """Show the processes of the service, waiting work and work in progress.
 
-    With --url the service there is asked, also for its circuit breakers and agent files; the key needs the scope
-    operate. Without it, the database is read that this machine is configured for, as `throughline db status` does, and
-    nothing is written.
+    With --url the service there is asked, also for its circuit breakers, agent files and servers of tools; the key
+    needs the scope operate. Without it, the database is read that this machine is configured for, as `throughline db
+    status` does, and nothing is written.
     The exit code is 1 if there is no database. It is also 1 if turns wait, or were left by a dead process, and no
     process has recently reported that it takes turns.
     """

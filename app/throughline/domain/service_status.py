@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from throughline.domain.basic_types import ProcessId
+from throughline.domain.tool_server import ServerReport
 from throughline.domain.usage_report import CallPurpose
 
 
@@ -153,8 +154,8 @@ class ServiceStatus:
     """A snapshot of the service's state.
 
     `held` lists processes with expired leases first. `slack` is None if Slack is not used. `database` names the
-    database. `breakers` and `agent_files` are those of the process that reports, None if the status is read from the
-    database alone.
+    database. `breakers`, `agent_files` and `tool_servers` are those of the process that reports, None if the status is
+    read from the database alone.
     """
 
     schema: str
@@ -166,6 +167,7 @@ class ServiceStatus:
     database: str = ""
     breakers: tuple[ModelBreaker, ...] | None = None
     agent_files: AgentFiles | None = None
+    tool_servers: tuple[ServerReport, ...] | None = None
 
     @property
     def claiming_processes(self) -> int:

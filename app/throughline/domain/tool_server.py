@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from types import MappingProxyType
 
 from throughline.domain.basic_types import JsonObject
@@ -33,6 +34,10 @@ class ToolServer:
     needs_approval: tuple[str, ...] = ()
     timeout_seconds: float = 30.0
     images: bool = False
+
+    def shared(self) -> "ToolServer":
+        """Return the server without the fields in which agents may differ that share one connection to it."""
+        return replace(self, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +111,46 @@ class ServedCall:
     context: ToolContext
     elicitation: Elicitation = NO_ELICITATION
     report: Callable[[CallProgress], None] = ignore_progress
+
+
+class ServerState(StrEnum):
+    """Whether a process is connected to a server. `UNUSED`: no turn of the process has needed it yet."""
+
+    UNUSED = "unused"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """What differed between a server's last two different lists: numbers of tools, and how long ago it was read."""
+
+    added: int
+    removed: int
+    changed: int
+    seconds_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """A server as one process knows it. It holds no values of headers and variables.
+
+    - `agents`: names of the agents that name the server.
+    - `reason`: why it is not connected, '' if that is not known.
+    - `tools`: the number of tools that it listed last, whatever agents get of them.
+    - `problems`: which of its tools were left out, and why.
+    - `protocol`: the revision of the protocol that was spoken last.
+
+    What is not known is None.
+    """
+
+    name: str
+    state: ServerState
+    agents: tuple[str, ...] = ()
+    reason: str = ""
+    tools: int | None = None
+    protocol: str | None = None
+    listed_seconds_ago: float | None = None
+    problems: tuple[str, ...] = ()
+    last_change: ListChange | None = None

@@ -13,7 +13,7 @@ from throughline.domain.elicitation import Elicitation
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTools, ServerReport, ToolServer
 
 
 class Tools(Protocol):
@@ -37,6 +37,9 @@ class ToolServers(Protocol):
 
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
+
+    def report(self, server: ToolServer) -> ServerReport:
+        """Return what this process knows of the server, without the agents that name it."""
 
     async def keep_only(self, servers: Collection[ToolServer]) -> None:
         """End the connections to all other servers, which no agent names any more, and make none to them again."""

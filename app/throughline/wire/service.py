@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from throughline.domain.keys import TOKEN_SCOPES, ApiKey, Scope
 from throughline.domain.model_window import WindowOrigin
 from throughline.domain.service_status import ProcessKind, ProcessReport, QueueState, ServiceStatus, WorkQueue
+from throughline.domain.tool_server import ServerState
 from throughline.domain.usage_report import CallPurpose, UsageGroup, UsageKey
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time, one_of
 
@@ -260,6 +261,31 @@ class AgentFilesOut(Shape):
     refused: RefusedAgentFilesOut | None = Field(description="null: the files as they are now are in use")
 
 
+class ListChangeOut(Shape):
+    """How many tools differed between the last two different lists of a server."""
+
+    added: int
+    removed: int
+    changed: int = Field(description="tools with another description or other parameters than before")
+    seconds_ago: float
+
+
+class ToolServerOut(Shape):
+    """A server of tools that agents name, as the process that answers knows it."""
+
+    name: str
+    agents: list[str] = Field(description="the agents that name it; those that share a connection have one entry")
+    state: Annotated[str, one_of(*ServerState)] = Field(
+        description="`unused`: no turn of the process has needed it yet; `lost`: connected again when a turn needs it"
+    )
+    reason: str = Field(description="why it was lost, else empty")
+    tools: int | None = Field(description="number of tools that it listed last, whatever agents get; null: no list yet")
+    protocol: str | None = Field(description="revision of the protocol that was spoken last")
+    listed_seconds_ago: float | None = Field(description="age of the list")
+    problems: list[str] = Field(description="which of its tools are left out, and why")
+    last_change: ListChangeOut | None = Field(description="null: the list has not changed since the process began")
+
+
 class ServiceStatusOut(Shape):
     """The state of the whole service: its processes, waiting work, and work in progress."""
 
@@ -275,6 +301,9 @@ class ServiceStatusOut(Shape):
         None, description="of the process that answers; null if the status was read from the database alone"
     )
     agent_files: AgentFilesOut | None = Field(
+        None, description="of the process that answers; null if the status was read from the database alone"
+    )
+    tool_servers: list[ToolServerOut] | None = Field(
         None, description="of the process that answers; null if the status was read from the database alone"
     )
 
@@ -302,6 +331,7 @@ def status_json(status: ServiceStatus) -> JsonDict:
         "slack": None if status.slack is None else _work_json(status.slack),
         "breakers": None if status.breakers is None else [ModelBreakerOut.render(each) for each in status.breakers],
         "agent_files": None if status.agent_files is None else AgentFilesOut.render(status.agent_files),
+        "tool_servers": None if status.tool_servers is None else [*map(ToolServerOut.render, status.tool_servers)],
     }
 
 

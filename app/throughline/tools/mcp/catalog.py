@@ -44,6 +44,12 @@ class Listing:
     fresh_seconds: float = 0.0
     is_known: bool = True
 
+    def differences(self, before: "Listing") -> tuple[int, int, int]:
+        """Return how many tools were added since the list `before`, removed, and changed otherwise."""
+        old, new = ({tool.name: tool for tool in listing.tools} for listing in (before, self))
+        changed = sum(old[name] != new[name] for name in old.keys() & new.keys())
+        return len(new.keys() - old.keys()), len(old.keys() - new.keys()), changed
+
 
 NOT_LISTED = Listing(problems=("no turn has connected it yet",), is_known=False)
 

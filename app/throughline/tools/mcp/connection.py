@@ -24,7 +24,7 @@ from throughline.domain.elicitation import Elicitation
 from throughline.domain.errors import class_names, only_cause_of
 from throughline.domain.message import clean_text
 from throughline.domain.tool import ToolOutcome
-from throughline.domain.tool_server import ServedCall, ToolServer
+from throughline.domain.tool_server import ListChange, ServedCall, ServerReport, ServerState, ToolServer
 from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting, running_concurrently
 from throughline.tools.mcp.bounds import Bounds, NotConnected
@@ -63,8 +63,11 @@ class Connection:
         self._bounds = bounds
         self._client: Client | None = None
         self._listing = NOT_LISTED
-        self._listed_at = 0.0
+        self._listed_at: float | None = None
         self._questions = QuestionsInCalls()
+        self._changes = (0, 0, 0)
+        self._changed_at: float | None = None
+        self._protocol: str | None = None
         self._life: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._wake = asyncio.Event()
@@ -83,10 +86,33 @@ class Connection:
         """The server's tools as they were listed last, also while it is not connected."""
         return self._listing
 
+    def report(self) -> ServerReport:
+        """Return the state of the connection, without the values of variables."""
+        changed_ago = _seconds_since(self._changed_at)
+        is_listed = self._listed_at is not None
+        state = self._state()
+        return ServerReport(
+            self._server.name,
+            state,
+            reason=self._problem if state is ServerState.LOST else "",
+            tools=len(self._listing.tools) if is_listed else None,
+            protocol=self._protocol,
+            listed_seconds_ago=_seconds_since(self._listed_at),
+            problems=tuple(map(self._without_secrets, self._listing.problems)) if is_listed else (),
+            last_change=None if changed_ago is None else ListChange(*self._changes, changed_ago),
+        )
+
+    def _state(self) -> ServerState:
+        if self._client is not None:
+            return ServerState.CONNECTED
+        if self._life is None:
+            return ServerState.UNUSED
+        return ServerState.LOST if self._life.done() else ServerState.CONNECTING
+
     async def listing(self) -> Listing:
         """Return the server's tools. A list that is no longer fresh is renewed for later calls. Raises NotConnected."""
         await self._connected()
-        if asyncio.get_running_loop().time() - self._listed_at > self._listing.fresh_seconds:
+        if (_seconds_since(self._listed_at) or 0.0) > self._listing.fresh_seconds:
             self._wake.set()
         return self._listing
 
@@ -182,13 +208,20 @@ class Connection:
             await self._list(client)
             limit.reschedule(None)
             self._client, self._questions = client, questions
+            self._protocol = client.protocol_version
             self._settled.set()
             async with running_concurrently(lambda: self._listen(client), "mcp subscription"):
                 await self._renew_lists(client)
 
     async def _list(self, client: Client) -> None:
-        self._listing = await read_listing(client, self._bounds)
-        self._listed_at = asyncio.get_running_loop().time()
+        before, self._listing = self._listing, await read_listing(client, self._bounds)
+        was_listed, self._listed_at = self._listed_at is not None, asyncio.get_running_loop().time()
+        if not was_listed:
+            return
+        added, removed, changed = changes = self._listing.differences(before)
+        if any(changes):
+            self._changes, self._changed_at = changes, self._listed_at
+            log.info("mcp tools changed", server=self._server.name, added=added, removed=removed, changed=changed)
 
     async def _renew_lists(self, client: Client) -> None:
         while True:
@@ -245,7 +278,9 @@ class Connection:
 
     def _reason(self, error: BaseException) -> str:
         """Return why the connection ended, without the values of variables."""
-        text = self._lost or self._reason_of(only_cause_of(error))
+        return self._without_secrets(self._lost or self._reason_of(only_cause_of(error)))
+
+    def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
@@ -263,3 +298,7 @@ class Connection:
                 return f"its answer is not valid MCP, at {clean_text(place)[:MAX_REASON]}"
             case _:
                 return f"it failed with {class_names(error)}"
+
+
+def _seconds_since(moment: float | None) -> float | None:
+    return None if moment is None else asyncio.get_running_loop().time() - moment

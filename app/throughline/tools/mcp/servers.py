@@ -6,13 +6,12 @@ Nothing of the package `mcp` is imported before that, because the import takes m
 import asyncio
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from throughline.domain.elicitation import Elicitation
 from throughline.domain.message import clean_text
 from throughline.domain.tool import ToolOutcome, is_json_object
-from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
+from throughline.domain.tool_server import ServedCall, ServedTools, ServerReport, ServerState, ToolServer
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting
 from throughline.tools.make_function_tool import CallLimits, ToolFailed, failed, failure_for_model
 from throughline.tools.mcp.bounds import Bounds, NotConnected
@@ -36,6 +35,7 @@ class McpServers:
         self._class: type[Connection] | None = None
         self._named: frozenset[ToolServer] | None = None
         self._ending: set[Connection] = set()
+        self._missing = ""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -54,9 +54,17 @@ class McpServers:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
         return choose_tools((server, self._known(server)) for server in servers)
 
+    def report(self, server: ToolServer) -> ServerReport:
+        """Return what this process knows of the server, without the agents that name it."""
+        connection = self._connections.get(server.shared())
+        if connection is not None:
+            return connection.report()
+        state = ServerState.LOST if self._missing else ServerState.UNUSED
+        return ServerReport(server.name, state, reason=self._missing)
+
     async def keep_only(self, servers: Collection[ToolServer]) -> None:
         """End the connections to all other servers, which no agent names any more, and make none to them again."""
-        self._named = frozenset(map(_shared, servers))
+        self._named = frozenset(server.shared() for server in servers)
         ending = {self._connections.pop(server) for server in self._connections.keys() - self._named}
         self._ending |= ending
         await _close(ending)
@@ -91,16 +99,20 @@ class McpServers:
             return Listing(problems=(str(error),), is_known=False)
 
     def _known(self, server: ToolServer) -> Listing:
-        connection = self._connections.get(_shared(server))
+        connection = self._connections.get(server.shared())
         return NOT_LISTED if connection is None else connection.last_listing
 
     async def _connection(self, server: ToolServer) -> "Connection":
         """Return the connection to the server, which all agents share whatever tools they get from it."""
         if self._class is None:
-            self._class = await asyncio.to_thread(_load)
+            try:
+                self._class = await asyncio.to_thread(_load)
+            except NotConnected as error:
+                self._missing = str(error)
+                raise
         if self._is_closed:
             raise NotConnected("the service is stopping")
-        shared = _shared(server)
+        shared = server.shared()
         if self._named is not None and shared not in self._named:
             raise NotConnected("no agent names it any more")
         if shared not in self._connections:
@@ -110,11 +122,6 @@ class McpServers:
 
 async def _close(connections: "Collection[Connection]") -> None:
     await asyncio.gather(*(connection.close() for connection in connections))
-
-
-def _shared(server: ToolServer) -> ToolServer:
-    """Return the server without what agents may say differently of it."""
-    return replace(server, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
 
 
 def _load() -> "type[Connection]":
