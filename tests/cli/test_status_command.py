@@ -47,7 +47,6 @@ from throughline.domain.service_status import (
     ServiceStatus,
     WorkQueue,
 )
-from throughline.domain.tool_server import ListChange, ServerReport, ServerState
 from throughline.domain.usage_report import CallPurpose
 from throughline.execution.call_plugin import add_plugin_folder
 from throughline.tools.make_function_tool import CallLimits
@@ -245,35 +244,6 @@ def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those() -> Non
     assert lines[-3].startswith("Agent files refused 2026-05-04")
     assert [line.rstrip() for line in lines[-2:]] == ["new.yaml: name: missing; write it", "agent writer: no model"]
     assert "refused" not in "".join(drawn(replace(BUSY, agent_files=replace(files, refused=None)), 80))
-
-
-SERVERS = (
-    ServerReport(
-        "files", ServerState.CONNECTED, ("one", "two"), tools=12, protocol="2026-07-28", listed_seconds_ago=75
-    ),
-    ServerReport("mail", ServerState.LOST, ("one",), reason="its program ended"),
-)
-
-
-def test_servers_of_tools_are_shown_with_what_is_wrong_with_them() -> None:
-    changed = replace(SERVERS[0], problems=("it is odd",), last_change=ListChange(2, 1, 0, 5.0))
-
-    lines = drawn(replace(BUSY, tool_servers=(changed, SERVERS[1])), 80)
-
-    assert lines[-5].split() == ["files", "one,", "two", "connected", "12", "2026-07-28", "1m", "15s", "ago"]
-    assert lines[-4].split() == ["mail", "one", "lost", "–", "–", "–"]
-    assert [line.rstrip() for line in lines[-3:]] == [
-        "files: it is odd",
-        "files: its tools changed 5s ago: 2 added, 1 removed, 0 changed",
-        "mail: its program ended",
-    ]
-
-
-def test_servers_of_tools_are_in_the_json_of_the_status() -> None:
-    [files, mail] = ServiceStatusOut.model_validate(status_json(replace(BUSY, tool_servers=SERVERS))).tool_servers or []
-
-    assert (files.agents, files.tools, files.protocol, files.last_change) == (["one", "two"], 12, "2026-07-28", None)
-    assert (mail.state, mail.reason) == ("lost", "its program ended")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def _agent_json(agent: AgentDefinition, window: ModelWindow) -> JsonDict:
         window=window.tokens,
         window_from=window.origin.value,
         tools=list(agent.tools),
+        mcp_servers=[server.name for server in agent.mcp_servers],
         max_tool_rounds=agent.max_tool_rounds,
         max_client_rounds=agent.max_client_rounds,
         reasoning=agent.reasoning.value,

@@ -7,18 +7,23 @@ from throughline.cli.dependencies import LocalOptions
 from throughline.domain.tool_server import ServedTools, ToolServer
 from throughline.settings import read_variable
 from throughline.tools.make_function_tool import MAX_TOOL_RESULT_BYTES
+from throughline.tools.mcp.bounds import Bounds
 from throughline.tools.mcp.servers import McpServers
 
+CHECK_SECONDS = 60.0
+"""How long a check waits for a server, whose program may have to be downloaded first."""
 
-def open_tool_servers() -> McpServers:
+
+def open_tool_servers(bounds: Bounds | None = None) -> McpServers:
     """Return the connections to servers of tools, none of which is made yet; they end with the context."""
-    return McpServers(read_variable, MAX_TOOL_RESULT_BYTES)
+    return McpServers(read_variable, MAX_TOOL_RESULT_BYTES, bounds=bounds)
 
 
 async def check_servers_of(agent: str) -> tuple[tuple[ToolServer, ...], ServedTools]:
-    """Return the servers that the agent names, and their tools. Raises NotFound for an unknown agent."""
+    """Return the servers that the agent names, and the tools that it gets. Raises NotFound for an unknown agent."""
     settings = read_quiet_settings(LocalOptions())
     prepare_environment()
-    servers = load_configured_agents(settings).get(agent).mcp_servers
-    async with open_tool_servers() as connections:
-        return servers, await connections.tools_of(servers)
+    found = load_configured_agents(settings).get(agent)
+    own = {name.rpartition(":")[2] for name in found.tools}  # functions have the name of their attribute
+    async with open_tool_servers(Bounds(wait_seconds=CHECK_SECONDS)) as connections:
+        return found.mcp_servers, (await connections.tools_of(found.mcp_servers)).without(own)

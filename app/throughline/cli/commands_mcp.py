@@ -1,5 +1,6 @@
-"""The command `throughline mcp check`: what the servers of tools offer that an agent names."""
+"""What the servers of tools offer that an agent names: for `throughline mcp check` and `throughline agents NAME`."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 import click
@@ -9,11 +10,15 @@ from rich.text import Text
 from throughline.cli.client import ServerCheckFailed
 from throughline.cli.connection import asynchronous
 from throughline.cli.dependencies import CliDependencies
-from throughline.cli.printable import one_line
+from throughline.cli.printable import one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.tool_server import ServedTool, ToolServer
 
 MOST_SHOWN = 100
+MOST_OF_SCHEMA = 20_000
+"""Characters of a tool's parameters that are shown; more has no tool that is used."""
+
+INDENT = "  "
 
 mcp = click.Group("mcp", help="Check the servers of tools (Model Context Protocol) that agents use.")
 
@@ -40,6 +45,23 @@ async def check(dependencies: CliDependencies, agent: str) -> None:
         screen.warn(f"{name}: {problem}")
     if found.problems:
         raise ServerCheckFailed(f"Servers with problems: {', '.join(found.problems)}.")
+
+
+async def show_served_tools(screen: Screen, dependencies: CliDependencies, agent: str) -> None:
+    """Connect to the servers that the agent names, and print their tools with descriptions and parameters."""
+    _, found = await dependencies.check_servers(agent)
+    for tool in found.tools:
+        screen.draw(draw_served_tool(tool))
+    for name, problem in found.problems.items():
+        screen.warn(f"{name}: {problem}")
+
+
+def draw_served_tool(tool: ServedTool) -> Text:
+    """Return the tool as the model reads it, with what may be done with its calls."""
+    schema = printable(json.dumps(tool.spec.parameters, ensure_ascii=False))[:MOST_OF_SCHEMA]
+    lines = (*printable(tool.spec.description).splitlines(), f"parameters: {schema}")
+    heading = Text(f"\n{tool.spec.name} ({', '.join(_notes(tool))})", style="bold")
+    return Text("\n").join([heading, *(Text(f"{INDENT}{line}") for line in lines)])
 
 
 def address_of(server: ToolServer) -> str:

@@ -144,6 +144,7 @@ class AgentOut(Shape):
         description="where `window` comes from; `learned`: a provider's refusal named it; `unknown`: it is assumed"
     )
     tools: list[str]
+    mcp_servers: list[str] = Field(default_factory=list, description="names of the servers whose tools it has, too")
     max_tool_rounds: int
     max_client_rounds: int
     reasoning: str = Field("show", description="what becomes of what models write before an answer: show, store, drop")

@@ -13,6 +13,7 @@ from throughline.cli.chat.print_answer import answer, ask_pending
 from throughline.cli.chat.slash_commands import run_command
 from throughline.cli.chat.state import ChatState, in_history
 from throughline.cli.client import ServiceClient
+from throughline.cli.commands_mcp import show_served_tools
 from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.dependencies import LineReader
 from throughline.cli.printable import one_line, printable
@@ -153,6 +154,7 @@ def draw_agent(agent: AgentOut) -> Text:
         "window": agent.window,
         "window_from": WINDOW_FROM.get(agent.window_from, agent.window_from),
         "tools": list(agent.tools),
+        "mcp_servers": list(agent.mcp_servers),
         "max_tool_rounds": agent.max_tool_rounds,
         "max_client_rounds": agent.max_client_rounds,
         "reasoning": agent.reasoning,
@@ -225,7 +227,11 @@ class _AgentsGroup(click.Group):
 @target_options
 @asynchronous
 async def show_agents(name: str | None, target: ServiceTarget) -> None:
-    """List the agents available for chats, or show the agent NAME with its parameters and its context policy."""
+    """List the agents available for chats, or show the agent NAME with its parameters and its context policy.
+
+    The servers of tools that NAME names are connected, as by `throughline mcp check`, and their tools shown with
+    descriptions and parameters. A service at --url shows only their names.
+    """
     async with open_client(target) as client:
         agents = await client.agents()
     if name is None:
@@ -234,7 +240,14 @@ async def show_agents(name: str | None, target: ServiceTarget) -> None:
     found = next((agent for agent in agents if agent.name == name), None)
     if found is None:
         raise _no_agent(name, agents)
-    Screen().draw(draw_agent(found))
+    screen = Screen()
+    screen.draw(draw_agent(found))
+    if found.mcp_servers and target.url is None:
+        await show_served_tools(screen, target.dependencies, name)
+    elif found.mcp_servers:
+        screen.note(
+            "its servers are not asked from here; where the service runs:", command=f"throughline agents {name}"
+        )
 
 
 agents_command = _AgentsGroup(
