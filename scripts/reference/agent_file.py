@@ -18,7 +18,7 @@ from throughline.agents.context_schema import (
     Section,
     SummarySection,
 )
-from throughline.agents.yaml_schema import AgentFile, BudgetSection, ParametersSection, ServerSection
+from throughline.agents.yaml_schema import AgentFile, BudgetSection, OAuthSection, ParametersSection, ServerSection
 from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, SummaryPolicy
 
 POLICIES: Mapping[type[Section], type] = {
@@ -35,7 +35,7 @@ PAGES: Mapping[str, Mapping[str, Mapping[str, type[Section]]]] = {
         "parameters": {"": ParametersSection},
         "context": {"": ContextSection},
     },
-    "agent-file-servers.md": {"server": {"": ServerSection}},
+    "agent-file-servers.md": {"server": {"": ServerSection, "oauth.": OAuthSection}},
     "agent-file-context.md": {
         "prune": {"": PruneSection},
         "summary": {"": SummarySection},

@@ -6,8 +6,9 @@ import pytest
 
 from throughline.agents.registry import AgentDefaults, load_agents
 from throughline.domain.errors import AgentInvalid
-from throughline.domain.tool_server import ToolServer
+from throughline.domain.tool_server import ClientCredentials, ToolServer
 
+OAUTH = "{token_url: 'https://a/token', client_id: A, client_secret: B}"
 DEFAULTS = AgentDefaults(usage_threshold=0.8, summary_model="")
 
 
@@ -42,12 +43,41 @@ mcp_servers:
 
 
 @pytest.mark.parametrize(
+    ("more", "resource"), [("", "http://a/mcp"), (", resource: ''", ""), (", resource: 'api://b'", "api://b")]
+)
+def test_client_credentials_are_read(tmp_path: Path, more: str, resource: str) -> None:
+    oauth = f"{{token_url: 'https://a/token', client_id: A, client_secret: B, scopes: [read, 'a:b']{more}}}"
+    (tmp_path / "a.yaml").write_text(f"name: a\nmcp_servers: {{web: {{url: 'http://a/mcp', oauth: {oauth}}}}}\n")
+
+    (server,) = load_agents([tmp_path], DEFAULTS).get("a").mcp_servers
+
+    assert server.oauth == ClientCredentials("https://a/token", "A", "B", ("read", "a:b"), resource)
+
+
+@pytest.mark.parametrize(
     ("servers", "told"),
     [
         ("{a: {}}", "mcp_servers.a: needs either command or url"),
         ("{a: {command: [x], url: 'http://a/mcp'}}", "mcp_servers.a: needs either command or url"),
         ("{a: {url: 'http://a/mcp', env: {A: B}}}", "has env, which only a program (command) can have"),
         ("{a: {command: [x], headers: {A: B}}}", "has headers, which only a server over HTTP (url) can have"),
+        (f"{{a: {{command: [x], oauth: {OAUTH}}}}}", "has oauth, which only a server over HTTP (url) can have"),
+        (
+            f"{{a: {{url: 'http://a/mcp', headers: {{authorization: A}}, oauth: {OAUTH}}}}}",
+            "has oauth and a header Authorization, of which only one can be sent",
+        ),
+        ("{a: {url: 'http://a/mcp', oauth: {token_url: 'http://a'}}}", "mcp_servers.a.oauth.client_id: missing"),
+        (
+            "{a: {url: 'http://a/mcp', oauth: {tokenurl: 'http://a'}}}",
+            "oauth.tokenurl: no such field; did you mean token_url? allowed: ",
+        ),
+        ("{a: {url: 'http://a/mcp', oauth: sk-secret}}", "mcp_servers.a.oauth: must be a mapping of fields"),
+        ("{a: {url: 'http://a/mcp', oauth: {token_url: a, client_id: A, client_secret: B}}}", "oauth.token_url"),
+        ("{a: {url: 'http://a/mcp', oauth: {client_secret: 'sk-secret value'}}}", "oauth.client_secret"),
+        (
+            "{a: {url: 'http://a/mcp', oauth: {token_url: 'http://a', client_id: A, client_secret: B, scopes: [a b]}}}",
+            "has characters that no scope may have, such as spaces: write each scope by itself",
+        ),
         ("{A b: {command: [x]}}", "has the name 'A b'; a name matches"),
         ("{a: {url: 'ftp://a'}}", "mcp_servers.a.url"),
         ("{a: {command: ['']}}", "mcp_servers.a.command"),

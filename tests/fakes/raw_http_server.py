@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
@@ -111,7 +111,9 @@ async def _answer(state: RawServer, reader: asyncio.StreamReader, writer: asynci
     state.heads.append(head)
     state.paths.append(head.split(" ", 2)[1])
     length = next((int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:")), 0)
-    state.requests.append(json.loads(await reader.readexactly(length) or b"{}"))
+    body = await reader.readexactly(length)
+    is_form = "application/x-www-form-urlencoded" in head
+    state.requests.append(dict(parse_qsl(body.decode())) if is_form else json.loads(body or b"{}"))
     answer = state.answers.pop(0)
     lines = [
         f"HTTP/1.1 {answer.status} Scripted",

@@ -48,7 +48,7 @@ Such a name is refused, because its unit or default may differ. `docs/reference/
 MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20
 
-SECRET_FIELDS = frozenset({"api_key_env", "env", "headers"})
+SECRET_FIELDS = frozenset({"api_key_env", "env", "headers", "oauth"})
 """Fields that may contain a key by mistake. Their values are not repeated in errors."""
 
 Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind

@@ -5,7 +5,7 @@ A field that is missing or empty takes its default. Validation is strict: no val
 
 import json
 import re
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
@@ -13,7 +13,7 @@ from throughline.agents.context_schema import Address, ContextSection, Line, Sec
 from throughline.agents.definition import AgentDefinition, DailyBudget, ReasoningUse, RecallReach
 from throughline.context.policy import ContextPolicy
 from throughline.domain.prompt import ModelParameters, OverrideField
-from throughline.domain.tool_server import ToolServer
+from throughline.domain.tool_server import ClientCredentials, ToolServer
 
 MOST_HEADERS = 20
 MOST_BODY_BYTES = 20_000
@@ -137,6 +137,9 @@ MOST_SERVERS = 20
 MOST_ARGUMENTS, MOST_ARGUMENT_CHARACTERS = 100, 4_000
 MOST_PATTERNS = 100
 SERVER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
+"""A scope of OAuth (RFC 6749, section 3.3)."""
+
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 OUR_SERVER_HEADERS = frozenset({
     *("accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"),
@@ -177,6 +180,36 @@ def _check_server_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _check_scope(scope: str) -> str:
+    if not SCOPE.fullmatch(scope):
+        raise ValueError("has characters that no scope may have, such as spaces: write each scope by itself")
+    return scope
+
+
+class OAuthSection(Section):
+    """`oauth` of a server: tokens are had from `token_url` by client credentials."""
+
+    token_url: Address = Field(description="The address at which a token is asked for.")
+    client_id: Variable = Field(description="Name of the variable with the client's id.")
+    client_secret: Variable = Field(description="Name of the variable with the client's secret.")
+    scopes: list[Annotated[str, Field(max_length=200), AfterValidator(_check_scope)]] = Field(
+        default_factory=list, max_length=MOST_PATTERNS, description="Scopes that are asked for."
+    )
+    resource: Annotated[Text, Field(max_length=2_000)] | None = Field(
+        None, description="What the token is for, as the token's server knows it; `''` sends nothing. Default: `url`."
+    )
+
+    def read(self, url: str) -> ClientCredentials:
+        """Return the section as the rest of the service uses it, for the server at `url`."""
+        return ClientCredentials(
+            self.token_url,
+            self.client_id,
+            self.client_secret,
+            tuple(self.scopes),
+            url if self.resource is None else self.resource,
+        )
+
+
 class ServerSection(Section):
     """One of `mcp_servers`: a server of tools, a program to start or an address."""
 
@@ -198,6 +231,9 @@ class ServerSection(Section):
         max_length=MOST_HEADERS,
         description="HTTP headers for `url`, each with the name of the variable that has its value: "
         "`{Authorization: MY_SERVER_AUTHORIZATION}`.",
+    )
+    oauth: OAuthSection | None = Field(
+        None, description="How tokens for `url` are had by OAuth 2.0 client credentials, in place of a header."
     )
     tools: list[Pattern] = Field(
         default_factory=lambda: ["*"],
@@ -226,6 +262,10 @@ class ServerSection(Section):
             raise ValueError("has env, which only a program (command) can have: remove it, or use headers")
         if self.headers and self.command:
             raise ValueError("has headers, which only a server over HTTP (url) can have: remove them, or use env")
+        if self.oauth is not None and self.command:
+            raise ValueError("has oauth, which only a server over HTTP (url) can have: remove it, or use env")
+        if self.oauth is not None and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("has oauth and a header Authorization, of which only one can be sent: remove one")
         return self
 
     def read(self, name: str) -> ToolServer:
@@ -236,6 +276,7 @@ class ServerSection(Section):
             url=self.url or "",
             variables=tuple(sorted(self.env.items())),
             headers=tuple(sorted(self.headers.items())),
+            oauth=None if self.oauth is None else self.oauth.read(self.url or ""),
             tools=tuple(self.tools),
             needs_approval=tuple(self.needs_approval),
             timeout_seconds=self.timeout_seconds,
@@ -380,14 +421,15 @@ def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
     `path` is a location in a pydantic error without its last field.
     """
     section: type[BaseModel] = AgentFile
+    is_key = False
     for step in path:
-        if isinstance(step, int):  # an item of the list that the step before names
+        if isinstance(step, int) or is_key:  # an item of the list, or a key of the mapping, that the step before names
+            is_key = False
             continue
         info = section.model_fields.get(step)
-        inner = None if info is None else _section_of(info.annotation)
-        if inner is None:
+        if info is None or (inner := _section_of(info.annotation)) is None:
             break
-        section = inner
+        section, is_key = inner, get_origin(info.annotation) is dict
     return section
 
 

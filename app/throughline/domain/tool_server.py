@@ -14,12 +14,28 @@ NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """How tokens for a server are had by OAuth 2.0 client credentials.
+
+    `client_id` and `client_secret` name the service's variables with their values. `resource` is sent as what the token
+    is for, '' for nothing.
+    """
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scopes: tuple[str, ...] = ()
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolServer:
     """A server as an agent file names it: a program to start (`command` and its arguments), or an address (`url`).
 
     - `variables`: the environment variables of the program, each with the name of the service's variable whose value it
       gets. It gets no others but PATH.
     - `headers`: the HTTP headers of requests, each with the name of the service's variable whose value it gets.
+    - `oauth`: how tokens for `url` are had, None if none are sent but those in headers.
     - `tools`: patterns, as the shell has them, of the names of the tools that the agent gets.
     - `needs_approval`: patterns of the names of the tools that run only after a person has approved the call.
     - `images`: whether the model gets the images of results; a model that takes none would refuse the conversation.
@@ -30,6 +46,7 @@ class ToolServer:
     url: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    oauth: ClientCredentials | None = None
     tools: tuple[str, ...] = ("*",)
     needs_approval: tuple[str, ...] = ()
     timeout_seconds: float = 30.0

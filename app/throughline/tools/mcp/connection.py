@@ -31,6 +31,7 @@ from throughline.tools.mcp.bounds import Bounds, NotConnected
 from throughline.tools.mcp.catalog import NOT_LISTED, Listing
 from throughline.tools.mcp.elicitation import QuestionsInCalls
 from throughline.tools.mcp.http import address_transport
+from throughline.tools.mcp.oauth import TokenSource
 from throughline.tools.mcp.read_listing import read_listing
 from throughline.tools.mcp.results import call_tool
 from throughline.tools.mcp.stdio import PATH, connect_program
@@ -73,6 +74,7 @@ class Connection:
         self._wake = asyncio.Event()
         self._lost = ""
         self._secrets: tuple[str, ...] = ()
+        self._tokens: TokenSource | None = None
         self._problem = ""
         self._failures = 0
         self._next_at = 0.0
@@ -259,21 +261,28 @@ class Connection:
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[Transport]:
         """Yield the transport to the server. Raises NotConnected if a variable is not set."""
-        server = self._server
+        server, self._secrets = self._server, ()
         if server.command:
             variables = {PATH: self._read_variable(PATH), **self._values(server.variables)}
             yield connect_program(server, variables, self._bounds, self._report_lost)
             return
-        headers = self._values(server.headers)
-        async with address_transport(server, headers, self._bounds, self._report_lost) as transport:
+        headers, self._tokens = self._values(server.headers), self._token_source()
+        async with address_transport(server, headers, self._tokens, self._bounds, self._report_lost) as transport:
             yield transport
+
+    def _token_source(self) -> TokenSource | None:
+        oauth = self._server.oauth
+        if oauth is None:
+            return None
+        values = self._values((("client_id", oauth.client_id), ("client_secret", oauth.client_secret)))
+        return TokenSource(oauth, values["client_id"], values["client_secret"])
 
     def _values(self, named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
         values = {name: self._read_variable(variable) for name, variable in named}
         for name, variable in named:
             if not values[name]:
                 raise NotConnected(f"the environment variable {variable} is not set, from which {name} is taken")
-        self._secrets = tuple(values.values())
+        self._secrets += tuple(values.values())
         return values
 
     def _reason(self, error: BaseException) -> str:
@@ -281,7 +290,7 @@ class Connection:
         return self._without_secrets(self._lost or self._reason_of(only_cause_of(error)))
 
     def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
+        for secret in (*self._secrets, *(self._tokens.secrets if self._tokens else ())):
             text = text.replace(secret, "…")
         return text
 

@@ -14,6 +14,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from throughline.domain.tool_server import ToolServer
 from throughline.tools.mcp.bounds import Bounds
+from throughline.tools.mcp.oauth import AuthorizedTransport, TokenRefused, TokenSource
 
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0, pool=10.0, read=300.0)
 """Seconds; the time of a call is limited by its caller, and a stream of events may be silent."""
@@ -35,13 +36,21 @@ STATUSES_OF_PROTOCOL = frozenset({400, 404, 405, 406})
 
 @asynccontextmanager
 async def address_transport(
-    server: ToolServer, headers: Mapping[str, str], bounds: Bounds, report: Callable[[str], None]
+    server: ToolServer,
+    headers: Mapping[str, str],
+    tokens: TokenSource | None,
+    bounds: Bounds,
+    report: Callable[[str], None],
 ) -> AsyncGenerator[Transport]:
-    """Yield the transport of the messages to and from the server.
+    """Yield the transport of the messages to and from the server. Raises TokenRefused if it needs one and has none.
 
     `report` is called with the reason when the server has ended the session, so that a new one is needed.
     """
-    transport = _Bounded(httpx2.AsyncHTTPTransport(limits=LIMITS, trust_env=False), bounds, report)
+    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(limits=LIMITS, trust_env=False)
+    if tokens is not None:
+        await tokens.token()
+        inner = AuthorizedTransport(inner, tokens)
+    transport = _Bounded(inner, bounds, report)
     async with httpx2.AsyncClient(
         transport=transport, headers=dict(headers), timeout=TIMEOUT, trust_env=False
     ) as client:
@@ -62,6 +71,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
             await asyncio.sleep(PAUSE_SECONDS)
         try:
             response = await self._inner.handle_async_request(request)
+        except TokenRefused as error:
+            return _refusal(str(error))
         except httpx2.TransportError as error:
             return _refusal(f"the server cannot be reached ({type(error).__name__})")
         problem = _problem(response)
