@@ -170,6 +170,21 @@ def test_a_key_that_an_agent_file_names_is_known(tmp_path: Path) -> None:
     assert "THIRD_KEY" in refusal(f"AGENTS_DIR={folder}", f"THIRD_KEY={KEY}")
 
 
+def test_variables_that_servers_of_tools_get_are_known(tmp_path: Path) -> None:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(
+        "mcp_servers:\n"
+        "  a: {command: [x], env: {TOKEN: A_TOKEN}}\n"
+        "  b: {url: 'http://h/mcp', headers: {Authorization: \"B_TOKEN\"}}\n"
+        "  c:\n    url: http://h/mcp\n    oauth:\n      client_id: C_ID  # an id\n      client_secret: C_SECRET\n"
+    )
+    write(f"AGENTS_DIR={folder}", *(f"{name}={KEY}" for name in ("A_TOKEN", "B_TOKEN", "C_ID", "C_SECRET")))
+
+    assert read_program_settings().agents_dir == folder
+    assert "C_OTHER" in refusal(f"AGENTS_DIR={folder}", f"C_OTHER={KEY}")
+
+
 def test_a_file_in_another_encoding_is_refused_in_words() -> None:
     Path(".env").write_bytes(b"BOOTSTRAP_API_KEY=\xe4\n")
 

@@ -57,6 +57,9 @@ _SHOWABLE = re.compile(r"[A-Z][A-Z0-9_]{1,59}|[a-z][a-z0-9_]{1,59}")
 
 _AGENTS_KEY_ENV = re.compile(r"\bapi_key_env[\"']?\s*:\s*[\"']?([A-Z_][A-Z0-9_]*)")
 
+_SERVERS_VARIABLE = re.compile(r":[ \t]*[\"']?([A-Z_][A-Z0-9_]*)[\"']?[ \t]*(?=[,}#]|$)", re.MULTILINE)
+"""Variables that `mcp_servers` names, wherever they stand below it: `{Authorization: MY_SERVER_AUTHORIZATION}`."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -139,7 +142,10 @@ def _named_keys(file: Mapping[str, str | None]) -> frozenset[str]:
 
 
 def _named_by_agents(folder: str) -> Iterator[str]:
-    """Yield the key variables that agent files name. Errors in the files are reported when the agents are loaded."""
+    """Yield the variables with secrets that agent files name, for models and for servers of tools.
+
+    Errors in the files are reported when the agents are loaded.
+    """
     if not folder:
         return
     for path in Path(folder).glob("*.y*ml"):
@@ -148,6 +154,7 @@ def _named_by_agents(folder: str) -> Iterator[str]:
         except (OSError, UnicodeDecodeError):
             continue
         yield from _AGENTS_KEY_ENV.findall(text)
+        yield from _SERVERS_VARIABLE.findall(text.partition("mcp_servers:")[2])
 
 
 def _is_known(name: str, known: frozenset[str]) -> bool:
