@@ -283,7 +283,7 @@ async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> 
 
 async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_connected() -> None:
     bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
-    connection = Connection(hostile("silent"), read_variable, bounds)
+    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
     try:
         with pytest.raises(NotConnected, match="still being connected"):
             await connection.listing()
@@ -295,7 +295,7 @@ async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_con
 
 async def test_a_turn_waits_again_once_an_attempt_to_connect_has_ended() -> None:
     bounds = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01, close_seconds=0.2)
-    connection = Connection(hostile("silent"), read_variable, bounds)
+    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
     try:
         for _ in range(2):
             with pytest.raises(NotConnected, match="did not list its tools"):

@@ -57,11 +57,14 @@ CLIENT = Implementation(name="throughline", version="1")
 class Connection:
     """The connection to one server."""
 
-    def __init__(self, server: ToolServer, read_variable: Callable[[str], str], bounds: Bounds) -> None:
-        """Store the server; it is connected when the connection is first used."""
+    def __init__(
+        self, server: ToolServer, read_variable: Callable[[str], str], bounds: Bounds, starting: asyncio.Lock
+    ) -> None:
+        """Store the server; it is connected when the connection is first used. All connections share `starting`."""
         self._server = server
         self._read_variable = read_variable
         self._bounds = bounds
+        self._starting = starting
         self._client: Client | None = None
         self._listing = NOT_LISTED
         self._listed_at: float | None = None
@@ -264,7 +267,7 @@ class Connection:
         server, self._secrets = self._server, ()
         if server.command:
             variables = {PATH: self._read_variable(PATH), **self._values(server.variables)}
-            yield connect_program(server, variables, self._bounds, self._report_lost)
+            yield connect_program(server, variables, self._bounds, self._report_lost, self._starting)
             return
         headers, self._tokens = self._values(server.headers), self._token_source()
         async with address_transport(server, headers, self._tokens, self._bounds, self._report_lost) as transport:

@@ -32,6 +32,7 @@ class McpServers:
         self._max_result_bytes = max_result_bytes
         self._bounds = bounds or Bounds()
         self._connections: dict[ToolServer, Connection] = {}
+        self._starting = asyncio.Lock()
         self._class: type[Connection] | None = None
         self._named: frozenset[ToolServer] | None = None
         self._ending: set[Connection] = set()
@@ -116,7 +117,7 @@ class McpServers:
         if self._named is not None and shared not in self._named:
             raise NotConnected("no agent names it any more")
         if shared not in self._connections:
-            self._connections[shared] = self._class(shared, self._read_variable, self._bounds)
+            self._connections[shared] = self._class(shared, self._read_variable, self._bounds, self._starting)
         return self._connections[shared]
 
 

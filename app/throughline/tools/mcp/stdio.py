@@ -31,7 +31,8 @@ GUARD = 'read -r _; kill -s KILL -- "-$1"'
 
 PATH = "PATH"
 BURST = 100
-"""Messages of a server that are read before a pause, so that a flood of them leaves time for everything else."""
+BURST_SECONDS = 0.1
+"""So many messages of a server are read in this time, so that a flood of them leaves time for everything else."""
 
 PAUSE_SECONDS = 0.1
 POLL_SECONDS = 0.02
@@ -54,19 +55,17 @@ class _Program:
 
 @asynccontextmanager
 async def connect_program(
-    server: ToolServer, variables: Mapping[str, str], bounds: Bounds, report: Report
+    server: ToolServer, variables: Mapping[str, str], bounds: Bounds, report: Report, starting: asyncio.Lock
 ) -> AsyncGenerator[Streams]:
     """Start the server's program and yield the streams of its messages; at the end of the block, end the program.
 
-    `report` is called with the reason when the program can no longer be used. Raises NotConnected.
+    `report` is called with the reason when the program can no longer be used. `starting` is held while the program is
+    started: each start holds up the event loop for some milliseconds. Raises NotConnected.
     """
-    program = await _start(server, variables, bounds)
+    async with starting:
+        program = await _start(server, variables, bounds)
+        guard = await _guard(program.process)
     process = program.process
-    try:
-        guard = await _spawn(["/bin/sh", "-c", GUARD, "sh", str(process.pid)], {}, output=DEVNULL)
-    except BaseException:
-        _kill_group(process)
-        raise
     received, to_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     from_session, sent = anyio.create_memory_object_stream[SessionMessage](0)
     pumps = [
@@ -102,6 +101,16 @@ async def _start(server: ToolServer, variables: Mapping[str, str], bounds: Bound
         raise NotConnected(f"the program {name!r} cannot be started: {type(error).__name__}") from error
 
 
+async def _guard(process: Process) -> _Program:
+    """Start the guard of the program, which is killed if that fails."""
+    try:
+        await asyncio.sleep(0)  # the program's start held up the event loop, as this one will
+        return await _spawn(["/bin/sh", "-c", GUARD, "sh", str(process.pid)], {}, output=DEVNULL)
+    except BaseException:
+        _kill_group(process)
+        raise
+
+
 async def _spawn(
     command: Sequence[str], variables: Mapping[str, str], *, output: int, limit: int = MAX_LOGGED
 ) -> _Program:
@@ -134,15 +143,17 @@ async def _read(process: Process, received: Received, bounds: Bounds, report: Re
 
 async def _receive(output: asyncio.StreamReader, received: Received) -> None:
     """Pass the messages on. Raises ValueError for a line that is too long."""
-    count = 0
+    now, count = asyncio.get_running_loop().time, 0
+    began = now()
     while line := await output.readline():
         message = _parse(line)
         if message is None:
             continue
         await received.send(SessionMessage(message))
         count += 1
-        if count % BURST == 0:
-            await asyncio.sleep(PAUSE_SECONDS)
+        if count == BURST:
+            await asyncio.sleep(began + BURST_SECONDS - now())
+            began, count = now(), 0
 
 
 def _parse(line: bytes) -> JSONRPCMessage | None:
