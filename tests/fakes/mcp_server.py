@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -126,6 +127,29 @@ async def hang() -> str:
     finally:
         cancelled.append("hang")
     return ""
+
+
+async def first_hangs(log: str) -> str:
+    """Add a line to the file; never answer if it is the first one."""
+    with Path(log).open("a+") as file:  # noqa: ASYNC230  # a few bytes
+        file.write("called\n")
+        file.seek(0)
+        calls = len(file.readlines())
+    if calls == 1:
+        await anyio.sleep_forever()
+    return "done"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def read_slowly(log: str) -> str:
+    """Answer the second call."""
+    return await first_hangs(log)
+
+
+@server.tool()
+async def write_slowly(log: str) -> str:
+    """Answer the second call."""
+    return await first_hangs(log)
 
 
 @server.tool()

@@ -13,12 +13,13 @@ import pytest
 
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
 from fakes.service_process import ServiceProcess, run_service
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 pytestmark = pytest.mark.slow
 
 SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
+UNKNOWN = "Whether it took effect is unknown."
 AGENT = """
 name: served
 mcp_servers:
@@ -73,30 +74,69 @@ async def ended(program: psutil.Process) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_call_that_a_kill_interrupts_is_not_made_again(
-    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+async def send_and_wait_for_the_call(service: ServiceProcess, session: str, log: Path) -> str:
+    """Send a message; return its run when the server has been called."""
+    sent = await service.client.post(
+        f"/v1/sessions/{session}/messages", json={"content": "go"}, headers={"Prefer": "respond-async"}
+    )
+    await until(lambda: log.exists() and bool(log.read_text()))
+    return str(sent.json()["run"]["id"])
+
+
+async def until_succeeded(service: ServiceProcess, run: str) -> None:
+    async with asyncio.timeout(HANG_SECONDS):
+        while (await service.client.get(f"/v1/runs/{run}")).json()["status"] != "succeeded":
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("tool", "calls", "told"),
+    [
+        ("read_slowly", 2, "done"),
+        ("write_slowly", 1, "This call was interrupted and whether it took effect is unknown. It was not repeated."),
+    ],
+)
+async def test_a_kill_of_the_service_repeats_only_calls_that_may_be_repeated(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, tool: str, calls: int, told: str
 ) -> None:
-    provider_double.script(calling("hang"), ScriptStep("I do not know."))
+    log = folder / "calls"
+    provider_double.script(calling(tool, log=str(log)), ScriptStep("Done."))
     settings = environment(folder, on_double)
     async with run_service(folder, settings) as service:
         session = await service.new_session("served")
-        sent = await service.client.post(
-            f"/v1/sessions/{session}/messages", json={"content": "go"}, headers={"Prefer": "respond-async"}
-        )
-        async with asyncio.timeout(HANG_SECONDS):
-            while len(await service.history(session)) < 2 or not programs_of(service):
-                await asyncio.sleep(0.05)
+        run = await send_and_wait_for_the_call(service, session, log)
         (program,) = programs_of(service)
         await service.kill()
     await ended(program)
 
     async with run_service(folder, settings) as service:
-        async with asyncio.timeout(HANG_SECONDS):
-            while (await service.client.get(f"/v1/runs/{sent.json()['run']['id']}")).json()["status"] != "succeeded":
-                await asyncio.sleep(0.05)
-        told = await result_of(service, session)
+        await until_succeeded(service, run)
+        assert await result_of(service, session) == told
 
-    assert "whether it took effect is unknown" in told
+    assert len(log.read_text().splitlines()) == calls
+
+
+async def test_a_kill_of_a_server_in_a_call_is_told_and_the_next_call_starts_it_again(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    log = folder / "calls"
+    add = ScriptStep(calls=(ScriptedCall("call_2", "fake__add", '{"a": 1, "b": 2}'),))
+    provider_double.script(calling("read_slowly", log=str(log)), add, ScriptStep("Done."))
+    async with run_service(folder, environment(folder, on_double)) as service:
+        session = await service.new_session("served")
+        run = await send_and_wait_for_the_call(service, session, log)
+        (killed,) = programs_of(service)
+        killed.kill()
+        await until_succeeded(service, run)
+        (program,) = programs_of(service)
+        results = [message["content"] for message in await service.history(session) if message["role"] == "tool"]
+
+    assert len(log.read_text().splitlines()) == 1
+    assert program.pid != killed.pid
+    assert results == [
+        "fake__read_slowly: the connection to its server ended before the result (Connection closed). " + UNKNOWN,
+        "3",
+    ]
 
 
 async def test_a_question_of_a_server_survives_a_kill(

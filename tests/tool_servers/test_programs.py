@@ -352,7 +352,7 @@ async def test_the_report_of_a_server_says_what_is_known_of_it(servers: McpServe
     found, lost = servers.report(good(tools=("x",))), servers.report(ToolServer("fake", command=("no-such-program",)))
 
     assert before == ServerReport("fake", ServerState.UNUSED)
-    assert (found.state, found.tools, found.protocol) == (ServerState.CONNECTED, 11, "2026-07-28")
+    assert (found.state, found.tools, found.protocol) == (ServerState.CONNECTED, 13, "2026-07-28")
     assert found.listed_seconds_ago is not None
     assert (lost.state, lost.reason) == (ServerState.LOST, "there is no program 'no-such-program' on PATH")
     assert lost.tools is None
