@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from structlog.testing import capture_logs
 
@@ -178,6 +180,23 @@ async def test_a_lost_connection_is_made_again(servers: McpServers, mode: str) -
     again = await call(servers, hostile(mode))
 
     assert "Connection closed" in again.text
+
+
+async def test_a_program_that_ends_after_its_list_was_renewed_is_started_again() -> None:
+    bounds = replace(BOUNDS, relist_seconds=10 * HANG_SECONDS, list_seconds=10 * HANG_SECONDS)
+    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+        await call(servers, good(), "grow")
+        async with asyncio.timeout(HANG_SECONDS):
+            while (await servers.tools_of([good()])).get("fake__grown") is None:
+                await asyncio.sleep(0.02)
+        (program,) = (child for child in psutil.Process().children() if GOOD[1] in child.cmdline())
+        program.kill()
+
+        async with asyncio.timeout(HANG_SECONDS):
+            while (outcome := await call(servers, good(), "add", a=1, b=2)).is_error:
+                await asyncio.sleep(0.02)
+
+    assert outcome.text == "3"
 
 
 @pytest.mark.parametrize("mode", ["hang", "late"])

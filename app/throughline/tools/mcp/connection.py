@@ -75,6 +75,7 @@ class Connection:
         self._life: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._wake = asyncio.Event()
+        self._loss = asyncio.Event()
         self._lost = ""
         self._secrets: tuple[str, ...] = ()
         self._tokens: TokenSource | None = None
@@ -175,6 +176,7 @@ class Connection:
         self._waited_until = waited_until
         self._settled.clear()
         self._wake.clear()
+        self._loss.clear()
         self._lost = self._problem = ""
         # an empty context: the connection serves all turns, so that its logs belong to none
         self._life = asyncio.create_task(self._live(), name="mcp connection", context=contextvars.Context())
@@ -235,7 +237,9 @@ class Connection:
             if self._lost:
                 raise NotConnected(self._lost)
             await self._list(client)
-            await asyncio.sleep(self._bounds.relist_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._bounds.relist_seconds):
+                    await self._loss.wait()
 
     async def _listen(self, client: Client) -> None:
         """Listen for changes of the list of tools, as servers of the revision 2026-07-28 tell them."""
@@ -259,6 +263,7 @@ class Connection:
 
     def _report_lost(self, reason: str) -> None:
         self._lost = self._lost or reason
+        self._loss.set()
         self._wake.set()
 
     @asynccontextmanager
