@@ -219,6 +219,14 @@ async def test_a_call_is_approved_with_changed_arguments_and_a_question_answered
         await visit.say("delete it")
         await visit.page.fill("textarea[name=arguments]", '{"file": "b.txt"}')
         await visit.page.click("button[value=approve]")
+        await visit.page.locator("button[value=blue]").wait_for()
+        await visit.page.reload()
+        await visit.page.fill("textarea[name=output]", "typed")
+        async with visit.page.expect_response(lambda response: "/updates" in response.url) as updates:
+            await visit.page.evaluate("document.activeElement.blur()")
+        await (await updates.value).finished()
+        await visit.page.wait_for_timeout(200)  # what was loaded is shown
+        assert await visit.page.input_value("textarea[name=output]") == "typed"
         await visit.page.click("button[value=blue]")
         await visit.until(ANSWER, "All is done.")
 

@@ -154,11 +154,14 @@ function openChat(session) {
   const showLive = (found) => {
     const active = document.activeElement, html = found.innerHTML;
     if (html === shownLive || (live.contains(active) && active.matches("textarea, input"))) return;
+    const isTyped = [...live.querySelectorAll("textarea, input")].some((one) => one.value !== one.defaultValue);
+    if (isTyped && waitingCalls(live) === waitingCalls(found)) return; // the text would be lost
     live.replaceChildren(...found.childNodes);
     shownLive = html;
     localTimes(live);
     attach();
   };
+  const waitingCalls = (inside) => [...inside.querySelectorAll("form[data-call]")].map((form) => form.dataset.call).join();
   const attach = () => {
     const running = [...live.querySelectorAll('[data-run]:not([data-status="waiting"])')];
     for (const one of running) if (!followed.has(one.dataset.run)) follow(one.dataset.run);
