@@ -109,7 +109,7 @@ def test_a_form_says_its_fields_and_how_to_refuse() -> None:
         "The server shop asks, for its tool shop__buy: Please say.\n\n"
         "- city (string, required): where to go\n"
         "- size (string, required, one of Small, Large)\n"
-        "Answer with a JSON object that has these fields.\n"
+        'Answer with a JSON object, such as {"city": "…", "size": "…"}.\n'
         "Answer `decline` to refuse.\n\n"
         "This server cannot wait. Its call has ended with: cancelled\n"
         "Your answer makes the call once more."

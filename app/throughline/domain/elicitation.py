@@ -40,6 +40,9 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 """Types in Python by those that fields may have."""
 
+EXAMPLES: dict[str, JsonValue] = {"integer": 1, "number": 1, "boolean": True, "array": ["…"]}
+"""Values that show how an answer is written, by type; of all others it is a text."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
@@ -183,10 +186,11 @@ def _described(request: InputRequest) -> Iterator[str]:
         choices = tuple(_choices(field))
         if choices:
             told.append(f"one of {', '.join(choices)}")
-        text = field.get("description") or field.get("title") or ""
-        yield f"- {name} ({', '.join(told)}){f': {text}' if text else ''}"
+        text = str(field.get("description") or field.get("title") or "")
+        yield f"- {name} ({', '.join(told)}){f': {text}' if text.lower() not in {'', name.lower()} else ''}"
     if len(request.fields) > 1:
-        yield "Answer with a JSON object that has these fields."
+        example = {name: EXAMPLES.get(str(field.get("type")), "…") for name, field in request.fields.items()}
+        yield f"Answer with a JSON object, such as {json.dumps(example, ensure_ascii=False)}."
     yield f"Answer `{DECLINE}` to refuse."
 
 
