@@ -41,6 +41,7 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCallDelta,
     ToolCalled,
+    ToolProgress,
 )
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Usage
@@ -98,6 +99,7 @@ EVENTS: tuple[Event, ...] = (
     MessageDelta(ANSWER.id, "5"),
     ToolCallDelta(STEP_ID, 0, CALL.id, CALL.name, '{"expression"'),
     ToolCalled(CALL, STEP_ID),
+    ToolProgress(CALL.id, 1.0, 2.0, "half"),
     ToolAnswered(RESULT),
     MessageCompleted(ANSWER),
     RunWaiting(WAITING, STEP_ID),
