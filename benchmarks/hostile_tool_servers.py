@@ -24,7 +24,7 @@ from fakes import hostile_mcp_server
 from fakes.raw_http_server import Answer, serve_raw
 from fakes.tool_servers import CONTEXT, outcome_of, served_call
 from throughline.domain.tool_server import ServedCall, ServedTools, ToolServer
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.connections import McpConnections
 
 FAKES = Path(hostile_mcp_server.__file__).parent
 PEAK = Path("/proc/self/clear_refs")
@@ -67,7 +67,7 @@ VARIABLES = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(path for 
 class Neighbours:
     """Calls of the good server: their seconds since the row began, and how many did not return the sum."""
 
-    servers: McpServers
+    servers: McpConnections
     seconds: list[float] = field(default_factory=list)
     failures: int = 0
 
@@ -126,7 +126,7 @@ async def serving(mode: str) -> AsyncGenerator[ToolServer]:
         yield ToolServer(mode, url=raw.url, timeout_seconds=CALL_SECONDS)
 
 
-async def use(servers: McpServers, server: ToolServer) -> tuple[str, float]:
+async def use(servers: McpConnections, server: ToolServer) -> tuple[str, float]:
     """Connect to the server and call its first tool; return what a model reads, and the seconds of the call."""
     served = await servers.tools_of([server])
     if not served.tools:
@@ -149,7 +149,7 @@ async def play(modes: Sequence[str], way: str, neighbours: Neighbours) -> Row:
     before, neighbours.seconds, neighbours.failures = held_mb(os.getpid()), [], 0
     async with AsyncExitStack() as stack:
         bad = [await stack.enter_async_context(serving(mode)) for mode in modes]
-        async with McpServers(read_variable, MAX_RESULT_BYTES) as servers:
+        async with McpConnections(read_variable, MAX_RESULT_BYTES) as servers:
             until = time.monotonic() + ROW_SECONDS
             used = await asyncio.gather(*(use(servers, server) for server in bad))
             await asyncio.sleep(until - time.monotonic())
@@ -166,7 +166,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="servers with this in their description")
     only: str = parser.parse_args(arguments).only
     chosen = {mode: way for mode, way in WAYS.items() if only in way}
-    async with McpServers(read_variable, MAX_RESULT_BYTES) as servers:
+    async with McpConnections(read_variable, MAX_RESULT_BYTES) as servers:
         neighbours = Neighbours(servers)
         calling = [asyncio.create_task(neighbours.call()) for _ in range(NEIGHBOURS)]
         await asyncio.sleep(ROW_SECONDS)  # until the good server is connected

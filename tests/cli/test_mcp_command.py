@@ -87,7 +87,7 @@ REPORTS = (
         problems=("it is odd",),
         last_change=ListChange(2, 1, 0, 5.0),
     ),
-    ServerReport("mail", ServerState.LOST, ("a",), reason="its program ended"),
+    ServerReport("mail", ServerState.FAILED, ("a",), reason="its program ended"),
 )
 
 
@@ -96,7 +96,7 @@ def test_the_status_shows_servers_with_what_is_wrong_with_them() -> None:
 
     lines = [line.rstrip() for line in shown.stdout.splitlines()]
     assert lines[-5].split() == ["files", "a,", "b", "connected", "12", "2026-07-28", "1m", "15s", "ago"]
-    assert lines[-4].split() == ["mail", "a", "lost", "–", "–", "–"]
+    assert lines[-4].split() == ["mail", "a", "failed", "–", "–", "–"]
     assert lines[-3:] == [
         "files: it is odd",
         "files: its tools changed 5s ago: 2 added, 1 removed, 0 changed",
@@ -109,4 +109,4 @@ def test_servers_are_in_the_json_of_the_status() -> None:
 
     files, mail = json.loads(shown.stdout)["tool_servers"]
     assert (files["agents"], files["tools"], files["last_change"]["added"]) == (["a", "b"], 12, 2)
-    assert (mail["state"], mail["reason"], mail["last_change"]) == ("lost", "its program ended", None)
+    assert (mail["state"], mail["reason"], mail["last_change"]) == ("failed", "its program ended", None)

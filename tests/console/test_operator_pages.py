@@ -61,7 +61,7 @@ async def test_agents_are_shown_with_their_files_and_what_is_wrong_with_those(st
 async def test_servers_of_tools_are_shown_with_what_is_wrong_with_them(stage: ApiStage) -> None:
     reports = (
         ServerReport("files", ServerState.CONNECTED, ("one",), tools=12, last_change=ListChange(2, 1, 0, 5.0)),
-        ServerReport("mail", ServerState.LOST, ("one",), reason=HOSTILE, problems=("it is odd",)),
+        ServerReport("mail", ServerState.FAILED, ("one",), reason=HOSTILE, problems=("it is odd",)),
     )
     read = stage.services.read_status
 

@@ -39,7 +39,7 @@ from throughline.domain.message import Source
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import QueueState, ServiceStatus
 from throughline.domain.session import NewSession
-from throughline.domain.tool_server import NO_TOOLS, ServedTools, ToolServer
+from throughline.domain.tool_server import NO_SERVED_TOOLS, ServedTools, ToolServer
 from throughline.http.follow import MEDIA_TYPE
 from throughline.http.route_errors import StreamAborted
 from throughline.http.services import ApiConfig
@@ -63,7 +63,7 @@ class FakeWorld:
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
     check: ModelCheck | None = None
-    servers: tuple[tuple[ToolServer, ...], ServedTools] = ((), NO_TOOLS)
+    servers: tuple[tuple[ToolServer, ...], ServedTools] = ((), NO_SERVED_TOOLS)
 
     def run(self, *arguments: str, typed: str = "") -> Result:
         """Run the command line with these arguments and this standard input."""

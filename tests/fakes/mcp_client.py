@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import jsonschema_rs
 
-from throughline.mcp.protocol import META_CAPABILITIES, META_REVISION, NAMED_BY, STATELESS, TASKS
+from throughline.mcp_server.protocol import META_CAPABILITIES, META_REVISION, NAMED_BY, STATELESS, TASKS
 
 MCP_PATH = "/mcp"
 WITH_TASKS: Mapping[str, object] = {"extensions": {TASKS: {}}}

@@ -64,7 +64,7 @@ class PlayedServers:
         known = self.tools.get(server.name)
         return ServerReport(
             server.name,
-            ServerState.LOST if known is None else ServerState.CONNECTED,
+            ServerState.FAILED if known is None else ServerState.CONNECTED,
             tools=None if known is None else len(known),
         )
 

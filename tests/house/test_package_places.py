@@ -20,10 +20,10 @@ PLACES = {
     "snowballstemmer": {"db"},
     "uuid_utils": {"db"},
     "psutil": {"postgres_server"},
-    "fastapi": {"api", "console", "http", "mcp", "openai"},
+    "fastapi": {"api", "console", "http", "mcp_server", "openai"},
     "fastapi_offline": {"http"},
     "httptools": {"http"},
-    "starlette": {"api", "console", "http", "mcp", "openai"},
+    "starlette": {"api", "console", "http", "mcp_server", "openai"},
     "uvicorn": {"http"},
     "langchain": {"llm"},
     "langchain_core": {"llm"},
@@ -54,7 +54,7 @@ PLACES = {
 }
 """The rooms that may import a package."""
 
-FOLDERS = {"anyio": "tools/mcp", "httpx2": "tools/mcp", "mcp": "tools/mcp", "mcp_types": "tools/mcp"}
+FOLDERS = dict.fromkeys(("anyio", "httpx2", "mcp", "mcp_types"), "tools/mcp_client")
 """Packages that one folder of a room may import. A service without servers of tools imports nothing of them."""
 
 

@@ -6,7 +6,7 @@ from fakes.api_stage import ApiStage
 from fakes.front_end_stages import keyed, stage
 from fakes.mcp_client import WITH_TASKS, McpClient
 from throughline.http.app import FrontEnd
-from throughline.mcp.front_end import MCP
+from throughline.mcp_server.front_end import MCP
 
 __all__ = ["keyed", "stage"]
 

@@ -10,9 +10,9 @@ from fakes.api_stage import LOCAL, set_stage
 from fakes.mcp_client import MCP_PATH, McpClient, headers_of
 from throughline.assembly.front_ends import settings_sections
 from throughline.db.database import Database
-from throughline.mcp.front_end import MCP
-from throughline.mcp.protocol import META_CAPABILITIES, META_REVISION, REVISIONS, STATELESS, WITH_HANDSHAKE
-from throughline.mcp.settings import McpServerSettings
+from throughline.mcp_server.front_end import MCP
+from throughline.mcp_server.protocol import META_CAPABILITIES, META_REVISION, REVISIONS, STATELESS, WITH_HANDSHAKE
+from throughline.mcp_server.settings import McpServerSettings
 
 META = {META_REVISION: STATELESS, META_CAPABILITIES: {}}
 LISTING = headers_of("tools/list", {})

@@ -14,7 +14,7 @@ from fakes.mcp_client import WITH_TASKS, McpClient
 from fakes.slack_delivery import take
 from throughline.db.database import Database
 from throughline.domain.keys import Scope
-from throughline.mcp.front_end import MCP
+from throughline.mcp_server.front_end import MCP
 
 
 @dataclass

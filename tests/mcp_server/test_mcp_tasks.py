@@ -5,7 +5,7 @@ import pytest
 from fakes.api_stage import ApiStage
 from fakes.mcp_client import McpClient
 from throughline.domain.run import RunError
-from throughline.mcp.protocol import TASKS
+from throughline.mcp_server.protocol import TASKS
 
 
 async def begin(stage: ApiStage, tasks: McpClient) -> dict[str, object]:

@@ -12,8 +12,8 @@ from fakes.scripted_turns import CAREFUL, DELETES
 from fakes.stage import make_tool_box
 from throughline.db.database import Database
 from throughline.domain.run import RunError
-from throughline.mcp.ask_agent import WAIT_SECONDS
-from throughline.mcp.front_end import MCP
+from throughline.mcp_server.ask_agent import WAIT_SECONDS
+from throughline.mcp_server.front_end import MCP
 
 UNKNOWN = "00000000-0000-0000-0000-000000000007"
 

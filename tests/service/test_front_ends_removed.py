@@ -29,7 +29,7 @@ for found in pkgutil.walk_packages(throughline.__path__, "throughline."):
     importlib.import_module(found.name)
 """
 PROGRAM = "from throughline.main import main; main()"
-PATHS = {"console": "/console/sessions", "mcp": "/mcp", "openai": "/v1/responses", "slack": "/slack/events"}
+PATHS = {"console": "/console/sessions", "mcp_server": "/mcp", "openai": "/v1/responses", "slack": "/slack/events"}
 """A path of each front end that another one does not have."""
 
 NAMES_THAT_STAY = {
@@ -109,7 +109,7 @@ async def serving(environment: Mapping[str, str], folder: Path) -> AsyncGenerato
         await process.wait()
 
 
-@pytest.mark.parametrize("front_end", ["console", "mcp", "openai", "slack"])
+@pytest.mark.parametrize("front_end", ["console", "mcp_server", "openai", "slack"])
 async def test_the_service_works_without_a_front_end(front_end: str, tmp_path: Path, empty_database_url: str) -> None:
     environment = without(front_end, tmp_path)
 

@@ -17,8 +17,8 @@ from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import ToolServer
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.connections import McpConnections
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
 
@@ -62,17 +62,17 @@ async def _listens(port: int) -> bool:
 
 
 @pytest.fixture
-async def servers() -> AsyncGenerator[McpServers]:
-    async with McpServers(read_variable, 10_000, bounds=BOUNDS) as made:
+async def servers() -> AsyncGenerator[McpConnections]:
+    async with McpConnections(read_variable, 10_000, bounds=BOUNDS) as made:
         yield made
 
 
-async def call(servers: McpServers, server: ToolServer, name: str, **arguments: object) -> ToolOutcome:
+async def call(servers: McpConnections, server: ToolServer, name: str, **arguments: object) -> ToolOutcome:
     return await outcome_of(servers, await served_call(servers, server, name, **arguments))
 
 
 @pytest.mark.parametrize("mode", ["new", "json", "old"])
-async def test_tools_of_both_revisions_are_called(servers: McpServers, mode: str) -> None:
+async def test_tools_of_both_revisions_are_called(servers: McpConnections, mode: str) -> None:
     async with serving(mode) as server:
         assert await call(servers, server, "add", a=1, b=2) == ToolOutcome("3")
         assert (await call(servers, server, "header")).text == SECRET
@@ -83,7 +83,7 @@ async def test_tools_of_both_revisions_are_called(servers: McpServers, mode: str
 
 
 @pytest.mark.parametrize("mode", ["new", "old"])
-async def test_a_call_that_timed_out_is_cancelled_at_the_server(servers: McpServers, mode: str) -> None:
+async def test_a_call_that_timed_out_is_cancelled_at_the_server(servers: McpConnections, mode: str) -> None:
     async with serving(mode) as server:
         hung = await call(servers, at(server.url, timeout_seconds=0.2), "hang")
 
@@ -94,7 +94,7 @@ async def test_a_call_that_timed_out_is_cancelled_at_the_server(servers: McpServ
 
 
 @pytest.mark.parametrize("mode", ["new", "old"])
-async def test_a_changed_list_is_read_again(servers: McpServers, mode: str) -> None:
+async def test_a_changed_list_is_read_again(servers: McpConnections, mode: str) -> None:
     async with serving(mode) as server:
         async with asyncio.timeout(HANG_SECONDS):
             while (await servers.tools_of([server])).get("web__grown") is None:
@@ -103,7 +103,7 @@ async def test_a_changed_list_is_read_again(servers: McpServers, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["new", "old"])
-async def test_a_server_that_was_restarted_is_used_again(servers: McpServers, mode: str) -> None:
+async def test_a_server_that_was_restarted_is_used_again(servers: McpConnections, mode: str) -> None:
     port = free_port()
     async with serving(mode, port) as server:
         assert (await call(servers, server, "add", a=1, b=2)).text == "3"
@@ -152,7 +152,7 @@ def answer(number: int, result: object) -> Answer:
         (Answer(["x"], headers=(("content-encoding", "gzip"),)), "the server compressed its answer"),
     ],
 )
-async def test_a_broken_answer_is_an_error_result(servers: McpServers, last: Answer, text: str) -> None:
+async def test_a_broken_answer_is_an_error_result(servers: McpConnections, last: Answer, text: str) -> None:
     async with serve_raw(answer(1, DISCOVERED), answer(2, LISTED), last) as raw:
         outcome = await call(servers, at(raw.url), "add")
 
@@ -161,7 +161,7 @@ async def test_a_broken_answer_is_an_error_result(servers: McpServers, last: Ans
     assert raw.paths == ["/", "/", "/"]
 
 
-async def test_an_answer_that_never_ends_is_given_up(servers: McpServers) -> None:
+async def test_an_answer_that_never_ends_is_given_up(servers: McpConnections) -> None:
     last = Answer(["{"], hangs=True)
     async with serve_raw(answer(1, DISCOVERED), answer(2, LISTED), last) as raw:
         outcome = await call(servers, at(raw.url, timeout_seconds=0.2), "add")
@@ -170,22 +170,24 @@ async def test_an_answer_that_never_ends_is_given_up(servers: McpServers) -> Non
     assert "did not answer within 0.2 seconds" in outcome.text
 
 
-async def test_a_server_that_cannot_be_reached_is_a_problem(servers: McpServers) -> None:
+async def test_a_server_that_cannot_be_reached_is_a_problem(servers: McpConnections) -> None:
     served = await servers.tools_of([at(f"http://127.0.0.1:{free_port()}/mcp")])
 
-    assert served.problems == {"web": "it answered with an error: the server cannot be reached (ConnectError)"}
+    assert served.problems == {
+        "web": "connecting or listing its tools failed: the server cannot be reached (ConnectError)"
+    }
 
 
-async def test_a_reason_does_not_show_secrets(servers: McpServers) -> None:
+async def test_a_reason_does_not_show_secrets(servers: McpConnections) -> None:
     refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": f"wrong token {SECRET}"}}
     refused = Answer([json.dumps(refusal)], status=401)
     async with serve_raw(refused, refused) as raw:
         served = await servers.tools_of([at(raw.url)])
 
-    assert served.problems == {"web": "it answered with an error: wrong token …"}
+    assert served.problems == {"web": "connecting or listing its tools failed: wrong token …"}
 
 
-async def test_a_header_whose_variable_is_not_set_is_named(servers: McpServers) -> None:
+async def test_a_header_whose_variable_is_not_set_is_named(servers: McpConnections) -> None:
     server = ToolServer("web", url="http://127.0.0.1:1", headers=(("Authorization", "MISSING"),))
 
     served = await servers.tools_of([server])

@@ -6,17 +6,17 @@ import sys
 
 PROGRAM = """
 import sys
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.connections import McpConnections
 print(*sorted({"anyio", "httpx2", "mcp", "mcp_types"} & set(sys.modules)))
 """
 WITHOUT = """
 import asyncio, sys
 sys.modules["mcp"] = None
 from throughline.domain.tool_server import ToolServer
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.connections import McpConnections
 
 async def main():
-    async with McpServers(lambda name: "", 1_000) as servers:
+    async with McpConnections(lambda name: "", 1_000) as servers:
         print((await servers.tools_of([ToolServer("files", command=("x",))])).problems["files"])
 
 asyncio.run(main())

@@ -11,8 +11,8 @@ from fakes.service_process import free_port
 from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.tool_server import ClientCredentials, ServedTools, ToolServer
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.connections import McpConnections
 from tool_servers.test_addresses import DISCOVERED, LISTED, answer
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
@@ -24,8 +24,8 @@ REFUSED = Answer(["no"], status=401, content_type="text/plain")
 
 
 @pytest.fixture
-async def servers() -> AsyncGenerator[McpServers]:
-    async with McpServers(lambda name: VARIABLES.get(name, ""), 10_000, bounds=BOUNDS) as made:
+async def servers() -> AsyncGenerator[McpConnections]:
+    async with McpConnections(lambda name: VARIABLES.get(name, ""), 10_000, bounds=BOUNDS) as made:
         yield made
 
 
@@ -47,11 +47,11 @@ def sent(raw: RawServer) -> list[str]:
     return [header(head).removeprefix("Bearer ") for head in raw.heads]
 
 
-async def call(servers: McpServers, server: ToolServer) -> str:
+async def call(servers: McpConnections, server: ToolServer) -> str:
     return (await outcome_of(servers, await served_call(servers, server, "add"))).text
 
 
-async def test_a_token_is_asked_for_once_and_sent_with_each_request(servers: McpServers) -> None:
+async def test_a_token_is_asked_for_once_and_sent_with_each_request(servers: McpConnections) -> None:
     async with (
         serve_raw(token("one", expires_in=3600)) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), answer(3, RESULT)) as raw,
@@ -64,7 +64,7 @@ async def test_a_token_is_asked_for_once_and_sent_with_each_request(servers: Mcp
     assert base64.b64decode(header(tokens.heads[0]).removeprefix("Basic ")) == b"some+client:s3cret%2B%2F"
 
 
-async def test_a_token_that_has_expired_is_renewed(servers: McpServers) -> None:
+async def test_a_token_that_has_expired_is_renewed(servers: McpConnections) -> None:
     async with (
         serve_raw(token("one", expires_in=0), token("two"), token("unused")) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), answer(3, RESULT)) as raw,
@@ -75,7 +75,7 @@ async def test_a_token_that_has_expired_is_renewed(servers: McpServers) -> None:
     assert sent(raw) == ["two"] * 3
 
 
-async def test_a_token_that_is_refused_is_renewed_once(servers: McpServers) -> None:
+async def test_a_token_that_is_refused_is_renewed_once(servers: McpConnections) -> None:
     async with (
         serve_raw(token("one"), token("two")) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), REFUSED, answer(3, RESULT)) as raw,
@@ -85,7 +85,7 @@ async def test_a_token_that_is_refused_is_renewed_once(servers: McpServers) -> N
     assert sent(raw) == ["one", "one", "one", "two"]
 
 
-async def test_a_new_token_that_is_refused_too_is_told(servers: McpServers) -> None:
+async def test_a_new_token_that_is_refused_too_is_told(servers: McpConnections) -> None:
     async with (
         serve_raw(token("one"), token("two")) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), REFUSED, REFUSED) as raw,
@@ -93,7 +93,7 @@ async def test_a_new_token_that_is_refused_too_is_told(servers: McpServers) -> N
         assert "the server answered with the status 401" in await call(servers, at(raw.url, tokens.url))
 
 
-async def test_a_token_that_cannot_be_renewed_fails_the_call_alone(servers: McpServers) -> None:
+async def test_a_token_that_cannot_be_renewed_fails_the_call_alone(servers: McpConnections) -> None:
     async with (
         serve_raw(token("one"), Answer(['{"error": "invalid_client"}'], status=401), token("three")) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), REFUSED, answer(4, RESULT)) as raw,
@@ -118,7 +118,9 @@ async def test_a_token_that_cannot_be_renewed_fails_the_call_alone(servers: McpS
         (Answer(["x"], headers=(("content-encoding", "gzip"),)), "token_url compressed its answer"),
     ],
 )
-async def test_an_answer_without_a_token_is_told_without_secrets(servers: McpServers, given: Answer, told: str) -> None:
+async def test_an_answer_without_a_token_is_told_without_secrets(
+    servers: McpConnections, given: Answer, told: str
+) -> None:
     async with serve_raw(given) as tokens:
         served = await servers.tools_of([at("http://127.0.0.1:1", tokens.url)])
 
@@ -130,23 +132,23 @@ def problem(served: ServedTools) -> str:
     return served.problems["web"]
 
 
-async def test_a_token_url_that_is_away_is_told(servers: McpServers) -> None:
+async def test_a_token_url_that_is_away_is_told(servers: McpConnections) -> None:
     served = await servers.tools_of([at("http://127.0.0.1:1", f"http://127.0.0.1:{free_port()}")])
 
     assert problem(served) == "token_url cannot be reached (ConnectError)"
 
 
 async def test_a_variable_that_is_not_set_is_named() -> None:
-    async with McpServers(lambda name: "x" if name == "THE_ID" else "", 10_000, bounds=BOUNDS) as servers:
+    async with McpConnections(lambda name: "x" if name == "THE_ID" else "", 10_000, bounds=BOUNDS) as servers:
         served = await servers.tools_of([at("http://127.0.0.1:1", "http://127.0.0.1:1")])
 
     assert problem(served) == "the environment variable THE_SECRET is not set, from which client_secret is taken"
 
 
-async def test_a_server_that_repeats_the_token_does_not_show_it(servers: McpServers) -> None:
+async def test_a_server_that_repeats_the_token_does_not_show_it(servers: McpConnections) -> None:
     refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "wrong token: t0ken"}}
     refused = Answer([json.dumps(refusal)], status=400)
     async with serve_raw(token("t0ken")) as tokens, serve_raw(refused, refused) as raw:
         served = await servers.tools_of([at(raw.url, tokens.url)])
 
-    assert problem(served) == "it answered with an error: wrong token: …"
+    assert problem(served) == "connecting or listing its tools failed: wrong token: …"

@@ -18,12 +18,13 @@ from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import ServedTools, ServerReport, ServerState, ToolServer
-from throughline.tools.mcp.bounds import Bounds, NotConnected
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.bounds import Bounds, NotConnected
+from throughline.tools.mcp_client.connections import McpConnections
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
 
-from throughline.tools.mcp.connection import Connection
+from throughline.tools.mcp_client import connection as connection_module
+from throughline.tools.mcp_client.connection import Connection
 
 FAKES = Path(waiting.__file__).parent
 GOOD = (sys.executable, str(FAKES / "mcp_server.py"))
@@ -52,16 +53,16 @@ def hostile(mode: str, *arguments: str, timeout_seconds: float = HANG_SECONDS) -
 
 
 @pytest.fixture
-async def servers() -> AsyncGenerator[McpServers]:
-    async with McpServers(read_variable, 10_000, bounds=BOUNDS) as made:
+async def servers() -> AsyncGenerator[McpConnections]:
+    async with McpConnections(read_variable, 10_000, bounds=BOUNDS) as made:
         yield made
 
 
-async def call(servers: McpServers, server: ToolServer, name: str = "act", **arguments: object) -> ToolOutcome:
+async def call(servers: McpConnections, server: ToolServer, name: str = "act", **arguments: object) -> ToolOutcome:
     return await outcome_of(servers, await served_call(servers, server, name, **arguments))
 
 
-async def test_the_tools_of_a_server_have_its_name_and_its_hints(servers: McpServers) -> None:
+async def test_the_tools_of_a_server_have_its_name_and_its_hints(servers: McpConnections) -> None:
     served = await servers.tools_of([good(needs_approval=("a*",))])
 
     add = served.get("fake__add")
@@ -79,14 +80,14 @@ async def test_the_tools_of_a_server_have_its_name_and_its_hints(servers: McpSer
     assert served.problems == {}
 
 
-async def test_an_agent_gets_the_tools_that_its_patterns_name(servers: McpServers) -> None:
+async def test_an_agent_gets_the_tools_that_its_patterns_name(servers: McpConnections) -> None:
     served = await servers.tools_of([good(tools=("p*", "add", "lost"))])
 
     assert [tool.name for tool in served.tools] == ["add", "point"]
     assert served.problems == {"fake": "it has no tool 'lost'"}
 
 
-async def test_results_are_text(servers: McpServers) -> None:
+async def test_results_are_text(servers: McpConnections) -> None:
     assert await call(servers, good(), "add", a=1, b=2) == ToolOutcome("3")
     point = await call(servers, good(), "point")
     assert json.loads(point.text) == {"x": 1, "y": 2}
@@ -100,7 +101,7 @@ async def test_results_are_text(servers: McpServers) -> None:
     ]
 
 
-async def test_errors_of_a_tool_are_error_results(servers: McpServers) -> None:
+async def test_errors_of_a_tool_are_error_results(servers: McpConnections) -> None:
     assert await call(servers, good(), "raw") == ToolOutcome("said no", is_error=True)
     failed = await call(servers, good(), "fail")
     assert failed.is_error
@@ -112,7 +113,7 @@ async def test_errors_of_a_tool_are_error_results(servers: McpServers) -> None:
     )
 
 
-async def test_a_program_gets_the_named_variables_only(servers: McpServers) -> None:
+async def test_a_program_gets_the_named_variables_only(servers: McpConnections) -> None:
     server = ToolServer("fake", command=GOOD, variables=(("PYTHONPATH", "PYTHONPATH_HERE"), ("TOKEN", "SECRET")))
 
     outcome = await call(servers, server, "variable", wanted="TOKEN")
@@ -122,13 +123,13 @@ async def test_a_program_gets_the_named_variables_only(servers: McpServers) -> N
     assert set(names) - {"LC_CTYPE"} == {"PATH", "PYTHONPATH", "TOKEN"}
 
 
-async def test_a_variable_that_is_not_set_is_named(servers: McpServers) -> None:
+async def test_a_variable_that_is_not_set_is_named(servers: McpConnections) -> None:
     served = await servers.tools_of([ToolServer("fake", command=GOOD, variables=(("TOKEN", "MISSING"),))])
 
     assert served.problems == {"fake": "the environment variable MISSING is not set, from which TOKEN is taken"}
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(servers: McpServers) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(servers: McpConnections) -> None:
     calling = asyncio.create_task(call(servers, good(), "hang"))
     await call(servers, good(), "add", a=1, b=2)
 
@@ -141,7 +142,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(servers: McpServers) 
             pass
 
 
-async def test_a_changed_list_is_read_again(servers: McpServers) -> None:
+async def test_a_changed_list_is_read_again(servers: McpConnections) -> None:
     assert (await call(servers, good(), "grow")).text == "done"
 
     async with asyncio.timeout(HANG_SECONDS):
@@ -149,7 +150,7 @@ async def test_a_changed_list_is_read_again(servers: McpServers) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_agents_share_the_connection_to_a_server(servers: McpServers, tmp_path: Path) -> None:
+async def test_agents_share_the_connection_to_a_server(servers: McpConnections, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     one = hostile("family", str(mark))
     await servers.tools_of([one])
@@ -167,14 +168,14 @@ async def test_agents_share_the_connection_to_a_server(servers: McpServers, tmp_
         ("not_a_result", "bad__act: the server's answer is not valid MCP. "),
     ],
 )
-async def test_a_broken_answer_leaves_the_effect_unknown(servers: McpServers, mode: str, text: str) -> None:
+async def test_a_broken_answer_leaves_the_effect_unknown(servers: McpConnections, mode: str, text: str) -> None:
     outcome = await call(servers, hostile(mode))
 
     assert outcome == ToolOutcome(f"{text}Whether it took effect is unknown.", is_error=True)
 
 
 @pytest.mark.parametrize("mode", ["die", "flood"])
-async def test_a_lost_connection_is_made_again(servers: McpServers, mode: str) -> None:
+async def test_a_lost_connection_is_made_again(servers: McpConnections, mode: str) -> None:
     assert (await call(servers, hostile(mode))).is_error
 
     again = await call(servers, hostile(mode))
@@ -184,7 +185,7 @@ async def test_a_lost_connection_is_made_again(servers: McpServers, mode: str) -
 
 async def test_a_program_that_ends_after_its_list_was_renewed_is_started_again() -> None:
     bounds = replace(BOUNDS, relist_seconds=10 * HANG_SECONDS, list_seconds=10 * HANG_SECONDS)
-    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+    async with McpConnections(read_variable, 10_000, bounds=bounds) as servers:
         await call(servers, good(), "grow")
         async with asyncio.timeout(HANG_SECONDS):
             while (await servers.tools_of([good()])).get("fake__grown") is None:
@@ -200,7 +201,7 @@ async def test_a_program_that_ends_after_its_list_was_renewed_is_started_again()
 
 
 @pytest.mark.parametrize("mode", ["hang", "late"])
-async def test_a_call_ends_at_its_time_limit(servers: McpServers, mode: str, tmp_path: Path) -> None:
+async def test_a_call_ends_at_its_time_limit(servers: McpConnections, mode: str, tmp_path: Path) -> None:
     server = hostile(mode, str(tmp_path / "mark"), timeout_seconds=0.1)
     outcome = await call(servers, server)
 
@@ -211,7 +212,7 @@ async def test_a_call_ends_at_its_time_limit(servers: McpServers, mode: str, tmp
     await until((tmp_path / "mark").exists)  # the protocol's cancellation
 
 
-async def test_an_answer_after_the_time_changes_nothing(servers: McpServers) -> None:
+async def test_an_answer_after_the_time_changes_nothing(servers: McpConnections) -> None:
     await call(servers, hostile("late", timeout_seconds=0.1))
 
     assert (await call(servers, hostile("late"))).text == "late"
@@ -226,25 +227,25 @@ async def test_an_answer_after_the_time_changes_nothing(servers: McpServers) -> 
         ("errors", "done"),
     ],
 )
-async def test_noise_does_not_hide_the_answer(servers: McpServers, mode: str, text: str) -> None:
+async def test_noise_does_not_hide_the_answer(servers: McpConnections, mode: str, text: str) -> None:
     assert await call(servers, hostile(mode)) == ToolOutcome(text)
 
 
-async def test_a_refused_call_says_what_the_server_said(servers: McpServers) -> None:
+async def test_a_refused_call_says_what_the_server_said(servers: McpConnections) -> None:
     assert await call(servers, hostile("refuse")) == ToolOutcome(
         "bad__act was refused by its server: no such tool", is_error=True
     )
 
 
 @pytest.mark.parametrize("mode", ["lie", "pattern"])
-async def test_a_result_that_does_not_fit_its_schema_is_an_error(servers: McpServers, mode: str) -> None:
+async def test_a_result_that_does_not_fit_its_schema_is_an_error(servers: McpConnections, mode: str) -> None:
     outcome = await call(servers, hostile(mode))
 
     assert outcome.is_error
     assert outcome.text.startswith("bad__act was called, but its result does not fit the schema that its server gave: ")
 
 
-async def test_names_are_such_that_providers_take(servers: McpServers) -> None:
+async def test_names_are_such_that_providers_take(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("names")])
 
     names = {tool.name: tool.spec.name for tool in served.tools}
@@ -258,7 +259,7 @@ async def test_names_are_such_that_providers_take(servers: McpServers) -> None:
     assert "the tool 'y\ufffdz' is left out" in served.problems["bad"]
 
 
-async def test_a_tool_whose_schema_cannot_be_used_is_left_out(servers: McpServers) -> None:
+async def test_a_tool_whose_schema_cannot_be_used_is_left_out(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("schemas")])
 
     assert [tool.name for tool in served.tools] == ["good"]
@@ -272,20 +273,20 @@ async def test_a_tool_whose_schema_cannot_be_used_is_left_out(servers: McpServer
         assert f"the tool {name!r} is left out: it {problem}" in problems
 
 
-async def test_a_list_that_is_not_valid_is_a_problem(servers: McpServers) -> None:
+async def test_a_list_that_is_not_valid_is_a_problem(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("array")])
 
     assert served.problems == {"bad": "its answer is not valid MCP, at tools.1.inputSchema.type"}
 
 
-async def test_an_agent_gets_a_limited_number_of_tools(servers: McpServers) -> None:
+async def test_an_agent_gets_a_limited_number_of_tools(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("many")])
 
     assert len(served.tools) == 128
     assert "200 tools are allowed, of which the first 128 are used" in served.problems["bad"]
 
 
-async def test_a_list_without_end_is_read_to_a_limit(servers: McpServers) -> None:
+async def test_a_list_without_end_is_read_to_a_limit(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("pages")])
 
     assert len(served.tools) == 20
@@ -294,7 +295,7 @@ async def test_a_list_without_end_is_read_to_a_limit(servers: McpServers) -> Non
 
 async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> None:
     bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
-    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+    async with McpConnections(read_variable, 10_000, bounds=bounds) as servers:
         served = await servers.tools_of([hostile("silent")])
 
     assert served.problems == {"bad": "it is still being connected; its tools come when it has answered"}
@@ -305,9 +306,9 @@ async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_con
     connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
     try:
         with pytest.raises(NotConnected, match="still being connected"):
-            await connection.listing()
+            await connection.tool_list()
         with pytest.raises(NotConnected, match="still being connected"):
-            connection.listing().send(None)  # raised before anything is awaited
+            connection.tool_list().send(None)  # raised before anything is awaited
     finally:
         await connection.close()
 
@@ -318,12 +319,25 @@ async def test_a_turn_waits_again_once_an_attempt_to_connect_has_ended() -> None
     try:
         for _ in range(2):
             with pytest.raises(NotConnected, match="did not list its tools"):
-                await connection.listing()
+                await connection.tool_list()
     finally:
         await connection.close()
 
 
-async def test_the_tools_listed_last_are_known_without_a_connection(servers: McpServers) -> None:
+async def test_an_attempt_that_hangs_is_a_failure_however_long_it_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "HEALTHY_SECONDS", 0.0)
+    bounds = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01, close_seconds=0.2)
+    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
+    with capture_logs() as logs:
+        for _ in range(2):
+            with pytest.raises(NotConnected, match="did not list its tools"):
+                await connection.tool_list()
+    await connection.close()
+
+    assert [log["failures"] for log in logs if log["event"] == "mcp connection failed"] == [1, 2]
+
+
+async def test_the_tools_listed_last_are_known_without_a_connection(servers: McpConnections) -> None:
     before = servers.known_tools([good()])
     await servers.tools_of([good()])
     await servers.__aexit__(None, None, None)
@@ -334,20 +348,20 @@ async def test_the_tools_listed_last_are_known_without_a_connection(servers: Mcp
 
 async def test_a_server_that_fails_is_called_again_after_a_growing_pause() -> None:
     bounds = Bounds(wait_seconds=HANG_SECONDS, first_pause_seconds=10 * HANG_SECONDS, longest_pause_seconds=10_000)
-    async with McpServers(read_variable, 10_000, bounds=bounds) as servers:
+    async with McpConnections(read_variable, 10_000, bounds=bounds) as servers:
         first = await servers.tools_of([hostile("refuse_start")])
         second = await servers.tools_of([hostile("refuse_start")])
 
     assert first.problems == second.problems == {"bad": "its program ended, or closed its output"}
 
 
-async def test_a_program_that_does_not_exist_is_named(servers: McpServers) -> None:
+async def test_a_program_that_does_not_exist_is_named(servers: McpConnections) -> None:
     served = await servers.tools_of([ToolServer("fake", command=("no-such-program",))])
 
     assert served.problems == {"fake": "there is no program 'no-such-program' on PATH"}
 
 
-async def test_one_bad_server_does_not_take_the_tools_of_another(servers: McpServers) -> None:
+async def test_one_bad_server_does_not_take_the_tools_of_another(servers: McpConnections) -> None:
     served = await servers.tools_of([hostile("refuse_start"), good()])
 
     assert served.get("fake__add") is not None
@@ -356,7 +370,7 @@ async def test_one_bad_server_does_not_take_the_tools_of_another(servers: McpSer
 
 async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    async with McpServers(read_variable, 10_000, bounds=BOUNDS) as servers:
+    async with McpConnections(read_variable, 10_000, bounds=BOUNDS) as servers:
         await servers.tools_of([hostile("family", str(mark))])
         pids = json.loads(mark.read_text())
         assert [has_ended(pid) for pid in pids] == [False, False]
@@ -364,7 +378,7 @@ async def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_pa
     await until(lambda: all(has_ended(pid) for pid in pids))
 
 
-async def test_the_report_of_a_server_says_what_is_known_of_it(servers: McpServers) -> None:
+async def test_the_report_of_a_server_says_what_is_known_of_it(servers: McpConnections) -> None:
     before = servers.report(good())
     listed = await servers.tools_of([good(), ToolServer("fake", command=("no-such-program",))])
 
@@ -373,11 +387,11 @@ async def test_the_report_of_a_server_says_what_is_known_of_it(servers: McpServe
     assert before == ServerReport("fake", ServerState.UNUSED)
     assert (found.state, found.tools, found.protocol) == (ServerState.CONNECTED, len(listed.tools), "2026-07-28")
     assert found.listed_seconds_ago is not None
-    assert (lost.state, lost.reason) == (ServerState.LOST, "there is no program 'no-such-program' on PATH")
+    assert (lost.state, lost.reason) == (ServerState.FAILED, "there is no program 'no-such-program' on PATH")
     assert lost.tools is None
 
 
-async def test_a_changed_list_is_reported_and_logged_once(servers: McpServers) -> None:
+async def test_a_changed_list_is_reported_and_logged_once(servers: McpConnections) -> None:
     with capture_logs() as logs:
         await call(servers, good(), "grow")
         async with asyncio.timeout(HANG_SECONDS):
@@ -394,7 +408,7 @@ async def test_a_changed_list_is_reported_and_logged_once(servers: McpServers) -
 async def test_a_report_shows_no_values_of_variables() -> None:
     bounds = Bounds(wait_seconds=HANG_SECONDS, close_seconds=0.2)
     server = ToolServer("bad", command=(*HOSTILE, "names"), variables=(("X", "REMEMBERED"),))
-    async with McpServers(lambda name: VARIABLES.get(name, "twice"), 10_000, bounds=bounds) as servers:
+    async with McpConnections(lambda name: VARIABLES.get(name, "twice"), 10_000, bounds=bounds) as servers:
         await servers.tools_of([server])
         report = servers.report(server)
 
@@ -402,7 +416,7 @@ async def test_a_report_shows_no_values_of_variables() -> None:
     assert "twice" not in " ".join(report.problems)
 
 
-async def test_a_server_that_no_agent_names_any_more_is_ended(servers: McpServers, tmp_path: Path) -> None:
+async def test_a_server_that_no_agent_names_any_more_is_ended(servers: McpConnections, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     await servers.tools_of([hostile("family", str(mark))])
     add = await served_call(servers, good(), "add", a=1, b=2)
@@ -415,7 +429,7 @@ async def test_a_server_that_no_agent_names_any_more_is_ended(servers: McpServer
     assert (await outcome_of(servers, add)).text == "3"
 
 
-async def test_a_server_that_is_named_again_is_connected_again(servers: McpServers) -> None:
+async def test_a_server_that_is_named_again_is_connected_again(servers: McpConnections) -> None:
     await servers.tools_of([good()])
     await servers.keep_only([])
     await servers.keep_only([good()])
@@ -423,7 +437,7 @@ async def test_a_server_that_is_named_again_is_connected_again(servers: McpServe
     assert (await servers.tools_of([good()])).get("fake__add") is not None
 
 
-async def test_nothing_is_connected_after_the_end(servers: McpServers) -> None:
+async def test_nothing_is_connected_after_the_end(servers: McpConnections) -> None:
     add = await served_call(servers, good(), "add", a=1, b=2)
     await servers.__aexit__(None, None, None)
 
@@ -434,10 +448,10 @@ async def test_nothing_is_connected_after_the_end(servers: McpServers) -> None:
 OWNER = """
 import asyncio, sys
 from tool_servers.test_programs import hostile, read_variable
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.connections import McpConnections
 
 async def main():
-    async with McpServers(read_variable, 10_000) as servers:
+    async with McpConnections(read_variable, 10_000) as servers:
         print(await servers.tools_of([hostile("family", sys.argv[1])]), flush=True)
         await asyncio.sleep(1_000)
 

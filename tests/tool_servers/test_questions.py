@@ -15,8 +15,8 @@ from throughline.domain.elicitation import Elicitation, read_input
 from throughline.domain.message import ImageBlock
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import CallProgress, ServedCall, ToolServer
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.connections import McpConnections
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
 
@@ -33,17 +33,17 @@ def program(*arguments: str, **more: object) -> ToolServer:
 NEW, OLD = program(), program("", "old")
 
 
-def open_servers() -> McpServers:
-    return McpServers(lambda name: VARIABLES.get(name, ""), 100_000, bounds=BOUNDS)
+def open_servers() -> McpConnections:
+    return McpConnections(lambda name: VARIABLES.get(name, ""), 100_000, bounds=BOUNDS)
 
 
 @pytest.fixture
-async def servers() -> AsyncGenerator[McpServers]:
+async def servers() -> AsyncGenerator[McpConnections]:
     async with open_servers() as made:
         yield made
 
 
-async def ask(servers: McpServers, call: ServedCall) -> Elicitation:
+async def ask(servers: McpConnections, call: ServedCall) -> Elicitation:
     asked = await servers.call(call)
     assert isinstance(asked, Elicitation), asked
     return asked
@@ -54,7 +54,7 @@ def answered(call: ServedCall, asked: Elicitation, text: str) -> ServedCall:
     return replace(call, elicitation=asked.with_answer(read_input(asked.open_request, text)))
 
 
-async def test_a_call_goes_on_with_the_answers_to_its_questions(servers: McpServers) -> None:
+async def test_a_call_goes_on_with_the_answers_to_its_questions(servers: McpConnections) -> None:
     call = await served_call(servers, NEW, "book")
 
     where = await ask(servers, call)
@@ -66,7 +66,7 @@ async def test_a_call_goes_on_with_the_answers_to_its_questions(servers: McpServ
     assert outcome == ToolOutcome("2 in Husum, sure: True, call 1")
 
 
-async def test_answers_are_given_again_to_a_server_that_has_forgotten_its_questions(servers: McpServers) -> None:
+async def test_answers_are_given_again_to_a_server_that_has_forgotten_its_questions(servers: McpConnections) -> None:
     call = await served_call(servers, NEW, "book")
     where = await ask(servers, call)
     sure = await ask(servers, answered(call, where, '{"city": "Husum", "seats": 2}'))
@@ -78,7 +78,7 @@ async def test_answers_are_given_again_to_a_server_that_has_forgotten_its_questi
     assert outcome == ToolOutcome("2 in Husum, sure: False, call 1")
 
 
-async def test_a_question_that_is_no_longer_equal_is_asked_again(servers: McpServers) -> None:
+async def test_a_question_that_is_no_longer_equal_is_asked_again(servers: McpConnections) -> None:
     call = await served_call(servers, NEW, "book")
     where = await ask(servers, call)
     changed = replace(where, requests=(replace(where.requests[0], message="Where now?"),), state="forgotten")
@@ -88,7 +88,7 @@ async def test_a_question_that_is_no_longer_equal_is_asked_again(servers: McpSer
     assert again.open_request == where.open_request
 
 
-async def test_a_declined_question_is_told_to_the_server(servers: McpServers) -> None:
+async def test_a_declined_question_is_told_to_the_server(servers: McpConnections) -> None:
     call = await served_call(servers, NEW, "book")
     where = await ask(servers, call)
 
@@ -98,7 +98,7 @@ async def test_a_declined_question_is_told_to_the_server(servers: McpServers) ->
     assert "elicitation was decline" in outcome.text
 
 
-async def test_a_server_of_an_older_revision_is_called_again_with_each_answer(servers: McpServers) -> None:
+async def test_a_server_of_an_older_revision_is_called_again_with_each_answer(servers: McpConnections) -> None:
     call = await served_call(servers, OLD, "book")
 
     where = await ask(servers, call)
@@ -111,7 +111,7 @@ async def test_a_server_of_an_older_revision_is_called_again_with_each_answer(se
     assert outcome == ToolOutcome("2 in Husum, sure: True, call 1")
 
 
-async def test_a_question_among_several_calls_is_shown_to_nobody(servers: McpServers) -> None:
+async def test_a_question_among_several_calls_is_shown_to_nobody(servers: McpConnections) -> None:
     book, hang = await served_call(servers, OLD, "book"), await served_call(servers, OLD, "hang")
     short = replace(hang, tool=replace(hang.tool, server=replace(hang.tool.server, timeout_seconds=0.1)))
     await outcome_of(servers, short)
@@ -119,25 +119,25 @@ async def test_a_question_among_several_calls_is_shown_to_nobody(servers: McpSer
     outcome = await outcome_of(servers, book)
 
     assert outcome.is_error
-    assert "it is not sure who would read it" in outcome.text
+    assert "it may belong to another call" in outcome.text
 
 
-async def test_a_server_may_come_back_without_a_question(servers: McpServers) -> None:
+async def test_a_server_may_come_back_without_a_question(servers: McpConnections) -> None:
     assert await outcome_of(servers, await served_call(servers, NEW, "comes_back")) == ToolOutcome("came back")
 
 
 @pytest.mark.parametrize("server", [NEW, OLD], ids=["new", "old"])
-async def test_progress_is_reported_while_it_grows(servers: McpServers, server: ToolServer) -> None:
+async def test_progress_is_reported_while_it_grows(servers: McpConnections, server: ToolServer) -> None:
     told: list[CallProgress] = []
 
-    outcome = await outcome_of(servers, await served_call(servers, server, "steps"), report=told.append)
+    outcome = await outcome_of(servers, await served_call(servers, server, "steps"), on_progress=told.append)
 
     assert outcome == ToolOutcome("done")
     assert told[0] == CallProgress(1.0, 3.0, "step 1")
     assert [one.done for one in told] == sorted({one.done for one in told})
 
 
-async def test_images_of_results_are_shown_if_the_agent_wants_them(servers: McpServers) -> None:
+async def test_images_of_results_are_shown_if_the_agent_wants_them(servers: McpConnections) -> None:
     without = await outcome_of(servers, await served_call(servers, NEW, "blocks"))
     shown = await outcome_of(servers, await served_call(servers, program(images=True), "blocks"))
 

@@ -185,7 +185,7 @@ async def test_a_server_that_asks_for_ever_is_given_up(database: Database) -> No
 
     assert (run.status, asked) == (RunStatus.SUCCEEDED, 20)
     ((_, told),) = results(await stage.messages())
-    assert told == "The call was given up: its server asked more than 20 questions."
+    assert told == "The call was given up after 20 questions to a person, repeated ones included."
 
 
 async def test_a_declined_call_of_an_older_server_is_not_made_again(database: Database) -> None:
@@ -209,7 +209,7 @@ async def test_progress_is_an_event_and_images_are_kept(database: Database) -> N
     picture = ImageBlock("data:image/png;base64,AAAA")
 
     def show(call: ServedCall) -> ToolOutcome:
-        call.report(CallProgress(1, 2, "half"))
+        call.on_progress(CallProgress(1, 2, "half"))
         return ToolOutcome("a picture", images=(picture,))
 
     stage = await open_shop(database, buying(show))

@@ -25,7 +25,7 @@ async def test_agents_that_share_a_connection_are_told_together(stage: Stage) ->
     assert [(report.name, report.agents, report.state, report.tools) for report in found] == [
         ("files", ("one", "two"), ServerState.CONNECTED, 2),
         ("files", ("three",), ServerState.CONNECTED, 2),
-        ("mail", ("one",), ServerState.LOST, None),
+        ("mail", ("one",), ServerState.FAILED, None),
     ]
 
 

@@ -187,7 +187,7 @@ def _check_scope(scope: str) -> str:
 
 
 class OAuthSection(Section):
-    """`oauth` of a server: tokens are had from `token_url` by client credentials."""
+    """`oauth` of a server: tokens are requested from `token_url` by client credentials."""
 
     token_url: Address = Field(description="The address at which a token is asked for.")
     client_id: Variable = Field(description="Name of the variable with the client's id.")
@@ -233,7 +233,7 @@ class ServerSection(Section):
         "`{Authorization: MY_SERVER_AUTHORIZATION}`.",
     )
     oauth: OAuthSection | None = Field(
-        None, description="How tokens for `url` are had by OAuth 2.0 client credentials, in place of a header."
+        None, description="How to request tokens for `url` by OAuth 2.0 client credentials, in place of a header."
     )
     tools: list[Pattern] = Field(
         default_factory=lambda: ["*"],

@@ -20,7 +20,7 @@ FRONT_ENDS = (
     "throughline.api",
     "throughline.openai",
     "throughline.console",
-    "throughline.mcp",
+    "throughline.mcp_server",
     "throughline.slack",
 )
 """Packages with a value `PARTS`."""

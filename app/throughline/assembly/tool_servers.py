@@ -7,16 +7,16 @@ from throughline.cli.dependencies import LocalOptions
 from throughline.domain.tool_server import ServedTools, ToolServer
 from throughline.settings import read_variable
 from throughline.tools.make_function_tool import MAX_TOOL_RESULT_BYTES
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.servers import McpServers
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.connections import McpConnections
 
 CHECK_SECONDS = 60.0
 """How long a check waits for a server, whose program may have to be downloaded first."""
 
 
-def open_tool_servers(bounds: Bounds | None = None) -> McpServers:
+def open_tool_servers(bounds: Bounds | None = None) -> McpConnections:
     """Return the connections to servers of tools, none of which is made yet; they end with the context."""
-    return McpServers(read_variable, MAX_TOOL_RESULT_BYTES, bounds=bounds)
+    return McpConnections(read_variable, MAX_TOOL_RESULT_BYTES, bounds=bounds)
 
 
 async def check_servers_of(agent: str) -> tuple[tuple[ToolServer, ...], ServedTools]:

@@ -16,7 +16,7 @@ from throughline.domain.tool_server import ServedTool, ToolServer
 
 MOST_SHOWN = 100
 MOST_OF_SCHEMA = 20_000
-"""Characters of a tool's parameters that are shown; more has no tool that is used."""
+"""Most characters shown of a tool's parameters. A tool with more is left out."""
 
 INDENT = "  "
 

@@ -301,7 +301,7 @@ def _draw_tool_servers(servers: Sequence[ToolServerOut]) -> Iterator[RenderableT
         listed = NONE if each.listed_seconds_ago is None else f"{duration(each.listed_seconds_ago)} ago"
         tools = NONE if each.tools is None else str(each.tools)
         cells = (each.name, ", ".join(each.agents), each.state, tools, each.protocol or NONE, listed)
-        table.add_row(*(Text(printable(cell), style=WARNING if each.state == "lost" else "") for cell in cells))
+        table.add_row(*(Text(printable(cell), style=WARNING if each.state == "failed" else "") for cell in cells))
     yield table
     for each in servers:
         for remark in _remarks(each):

@@ -17,7 +17,8 @@ ASK_USER = "ask_user"
 """Name of the built-in tool whose calls wait for a person's answer."""
 
 DECLINE, ACCEPT, YES, NO = "decline", "accept", "yes", "no"
-"""Answers with a meaning: DECLINE refuses each question, the others answer one without fields, or with a boolean."""
+"""Answers with a meaning: DECLINE refuses any question. ACCEPT and YES agree to a question without fields. YES and NO
+also answer a boolean field."""
 
 MAX_INPUT = 20_000
 """Longest answer in characters."""
@@ -25,8 +26,8 @@ MAX_INPUT = 20_000
 MAX_QUESTIONS = 20
 """Most questions that one call may ask."""
 
-QUESTIONS, WAITS = "questions", "waits"
-"""Keys in the metadata of a tool's result: its server's questions with their answers, and how many they were.
+QUESTIONS_KEY, QUESTION_COUNT_KEY = "questions", "waits"
+"""Metadata keys of a tool's result: the server's questions with their answers, and their number.
 
 The number stays if the message is redacted, because it divides a run into parts.
 """
@@ -38,7 +39,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "array": (list,),
 }
-"""Types in Python by those that fields may have."""
+"""Python types by the JSON schema type of a field."""
 
 EXAMPLES: dict[str, JsonValue] = {"integer": 1, "number": 1, "boolean": True, "array": ["…"]}
 """Values that show how an answer is written, by type; of all others it is a text."""
@@ -84,9 +85,9 @@ class InputGiven:
 class Elicitation:
     """The questions that a call has to have answered now, and the answers so far, in the order of the questions.
 
-    `earlier` are answers to questions before these. `state` is what the server wants back with the answers. Servers of
-    revisions before 2026-07-28 cannot wait for an answer: their call has ended, and `ended_as` is what it returned
-    (None for a call that waits).
+    `earlier` are answers to questions before these. `state` is what the server wants back with the answers. Servers
+    before 2026-07-28 cannot wait for an answer. Their call has ended, and `ended_as` is its result. For a call that
+    waits, `ended_as` is None.
     """
 
     requests: tuple[InputRequest, ...] = ()
@@ -208,11 +209,11 @@ def _choices(field: JsonObject) -> Iterator[str]:
     if field.get("type") == "boolean":
         yield from (YES, NO)
     elif field.get("type") != "array":
-        yield from _names(field)
+        yield from _values_by_title(field)
 
 
-def _names(field: JsonObject) -> dict[str, str]:
-    """Return the values that a field may have, by the names under which people know them."""
+def _values_by_title(field: JsonObject) -> dict[str, str]:
+    """Return the values that a field may have, by title."""
     titled = field.get("oneOf") or field.get("anyOf")
     if isinstance(titled, list):
         named = [one for one in titled if isinstance(one, dict) and isinstance(one.get("const"), str)]
@@ -251,7 +252,7 @@ def read_input(request: InputRequest, text: str) -> InputGiven:
     if content is None:
         named = ", ".join(fields)
         raise InvalidInput(f"The answer must be one JSON object with the fields {named}, or `{DECLINE}`.")
-    content = {name: _by_name(request.fields.get(name), value) for name, value in content.items()}
+    content = {name: _value_of_choice(request.fields.get(name), value) for name, value in content.items()}
     misfit = next(_misfits(request, content), "")
     if misfit:
         raise InvalidInput(f"The answer does not fit the question: {misfit}. Change it, or answer `{DECLINE}`.")
@@ -285,9 +286,9 @@ def _read_value(field: JsonObject, text: str) -> JsonValue:
             return text
 
 
-def _by_name(field: JsonObject | None, value: JsonValue) -> JsonValue:
-    """Return the value of the field that people know by the name `value`; anything else as it is."""
-    return _names(field).get(value, value) if field is not None and isinstance(value, str) else value
+def _value_of_choice(field: JsonObject | None, value: JsonValue) -> JsonValue:
+    """Return the value of the choice with this title; any other value unchanged."""
+    return _values_by_title(field).get(value, value) if field is not None and isinstance(value, str) else value
 
 
 def _misfits(request: InputRequest, content: dict[str, JsonValue]) -> Iterator[str]:
@@ -311,10 +312,10 @@ def _misfit(field: JsonObject, value: JsonValue) -> str:
         return f"must be of the type {kind}"
     if isinstance(value, list):
         items = field.get("items")
-        allowed = set(_names(items).values()) if isinstance(items, dict) else set()
+        allowed = set(_values_by_title(items).values()) if isinstance(items, dict) else set()
         is_listed = all(isinstance(one, str) and (not allowed or one in allowed) for one in value)
         return "" if is_listed else f"must be a list of: {', '.join(sorted(allowed)) or 'texts'}"
-    known = _names(field)
+    known = _values_by_title(field)
     if isinstance(value, str) and known and value not in known.values():
         return f"must be one of: {', '.join(known.values())}"
     return _beyond(field, value)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NoReturn
 
 from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, RunId, SessionId, UserId
-from throughline.domain.elicitation import DECLINE, QUESTIONS, PausedCall, call_of_question, read_input
+from throughline.domain.elicitation import DECLINE, QUESTIONS_KEY, PausedCall, call_of_question, read_input
 from throughline.domain.errors import InvalidInput, RunNotWaiting
 from throughline.domain.message import ImageBlock, Message, ToolCall, clean_text, text_of
 
@@ -111,7 +111,7 @@ class Question:
 class NewWait:
     """The start of a wait: the calls, the stored message that makes them, and the time at which the wait expires.
 
-    `earlier` is what calls that wait again were given before.
+    `earlier`: earlier resolutions of calls that wait again.
     """
 
     calls: tuple[AwaitedCall, ...]
@@ -157,7 +157,7 @@ class Wait:
 
 
 def given_before(last: Wait | None, waiting: Iterable[AwaitedCall]) -> tuple[Resolution, ...]:
-    """Return what the run's last wait gave to calls that now wait again, with another question."""
+    """Return the resolutions that the run's last wait has for calls that wait again."""
     paused = [awaited.paused for awaited in waiting if awaited.paused is not None]
     ids = {known for one in paused for known in (one.call.id, *one.earlier_ids)}
     return () if last is None else tuple(given for given in last.resolutions if given.call_id in ids)
@@ -208,11 +208,11 @@ def check_answers(wait: Wait | None, given: Sequence[Resolution]) -> None:
 
 
 def answered_question(result: Message | None, question_id: str) -> JsonObject | None:
-    """Return the question of a tool's server with this id as the stored result of its call has it, None if it has not.
+    """Return the server's question `question_id` from the call's stored result, None if it has no such question.
 
     Its members are `question` and, if it was answered, `answer` and `given_by`.
     """
-    asked = None if result is None else result.metadata.get(QUESTIONS)
+    asked = None if result is None else result.metadata.get(QUESTIONS_KEY)
     numbered = asked if isinstance(asked, list) else []
     number = question_id.rpartition(":")[2]
     found = numbered[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(numbered) else None

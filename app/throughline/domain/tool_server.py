@@ -15,7 +15,7 @@ NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """How tokens for a server are had by OAuth 2.0 client credentials.
+    """How to request tokens for a server by OAuth 2.0 client credentials.
 
     `client_id` and `client_secret` name the service's variables with their values. `resource` is sent as what the token
     is for, '' for nothing.
@@ -35,7 +35,7 @@ class ToolServer:
     - `variables`: the environment variables of the program, each with the name of the service's variable whose value it
       gets. It gets no others but PATH.
     - `headers`: the HTTP headers of requests, each with the name of the service's variable whose value it gets.
-    - `oauth`: how tokens for `url` are had, None if none are sent but those in headers.
+    - `oauth`: how to request tokens for `url`, None to send only what `headers` has.
     - `tools`: patterns, as the shell has them, of the names of the tools that the agent gets.
     - `needs_approval`: patterns of the names of the tools that run only after a person has approved the call.
     - `images`: whether the model gets the images of results; a model that takes none would refuse the conversation.
@@ -52,8 +52,11 @@ class ToolServer:
     timeout_seconds: float = 30.0
     images: bool = False
 
-    def shared(self) -> "ToolServer":
-        """Return the server without the fields in which agents may differ that share one connection to it."""
+    def connection_key(self) -> "ToolServer":
+        """Return the server without the fields that do not affect its connection.
+
+        Agents with equal keys share one connection.
+        """
         return replace(self, tools=(), needs_approval=(), timeout_seconds=0.0, images=False)
 
 
@@ -84,15 +87,15 @@ class ServedTools:
         """Return these tools but those that the model knows by one of the names, which the agent's own tools have."""
         left_out = [tool for tool in self.tools if tool.spec.name in names]
         kept = replace(self, tools=[tool for tool in self.tools if tool.spec.name not in names])
-        return kept.with_left_out(left_out) if left_out else kept
+        return kept.report_name_conflicts(left_out) if left_out else kept
 
-    def with_left_out(self, tools: Iterable[ServedTool]) -> "ServedTools":
-        """Return these tools with the problem that others are left out, because a tool has their names already."""
+    def report_name_conflicts(self, tools: Iterable[ServedTool]) -> "ServedTools":
+        """Return these tools with a problem for each of `tools`, left out because another tool has the same name."""
         problems = dict(self.problems)
         for tool in tools:
-            told = f"the tool {tool.name!r} is left out: another tool has the name {tool.spec.name}"
+            problem = f"the tool {tool.name!r} is left out: another tool has the name {tool.spec.name}"
             before = problems.get(tool.server.name)
-            problems[tool.server.name] = f"{before}; {told}" if before else told
+            problems[tool.server.name] = f"{before}; {problem}" if before else problem
         return replace(self, problems=problems)
 
     def get(self, name: str) -> ServedTool | None:
@@ -100,7 +103,7 @@ class ServedTools:
         return next((tool for tool in self.tools if tool.spec.name == name), None)
 
 
-NO_TOOLS = ServedTools()
+NO_SERVED_TOOLS = ServedTools()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +123,27 @@ def ignore_progress(_progress: CallProgress) -> None:
 class ServedCall:
     """A call of a server's tool: the model's JSON, and what its server asked before.
 
-    `report` is called with the progress that the server tells.
+    `on_progress` is called with each progress notification of the server that is passed on.
     """
 
     tool: ServedTool
     arguments: str
     context: ToolContext
     elicitation: Elicitation = NO_ELICITATION
-    report: Callable[[CallProgress], None] = ignore_progress
+    on_progress: Callable[[CallProgress], None] = ignore_progress
 
 
 class ServerState(StrEnum):
-    """Whether a process is connected to a server. `UNUSED`: no turn of the process has needed it yet."""
+    """Whether a process is connected to a server.
+
+    - UNUSED: no turn of the process has needed it yet.
+    - FAILED: the last attempt or connection failed; a later turn tries again.
+    """
 
     UNUSED = "unused"
     CONNECTING = "connecting"
     CONNECTED = "connected"
-    LOST = "lost"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +161,12 @@ class ServerReport:
     """A server as one process knows it. It holds no values of headers and variables.
 
     - `agents`: names of the agents that name the server.
-    - `reason`: why it is not connected, '' if that is not known.
+    - `reason`: why the connection failed, '' in other states.
     - `tools`: the number of tools that it listed last, whatever agents get of them.
     - `problems`: which of its tools were left out, and why.
-    - `protocol`: the revision of the protocol that was spoken last.
+    - `protocol`: the revision of the protocol of the last connection.
 
-    What is not known is None.
+    Other fields are None while they are unknown.
     """
 
     name: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from throughline.domain.basic_types import JsonValue, MessageId, RunId, SessionId
-from throughline.domain.elicitation import WAITS
+from throughline.domain.elicitation import QUESTION_COUNT_KEY
 from throughline.domain.errors import NotFound
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall, clean_text, text_of
 from throughline.domain.tool import OUTSIDE, Wait, WaitKind
@@ -180,7 +180,7 @@ def _of_message(message: Message, results: Mapping[tuple[MessageId, int], Messag
 
 
 def _of_result(message: Message) -> JsonDict:
-    if message.metadata.get(OUTSIDE) == WaitKind.APPROVAL or WAITS in message.metadata:
+    if message.metadata.get(OUTSIDE) == WaitKind.APPROVAL or QUESTION_COUNT_KEY in message.metadata:
         return mcp_item(f"mcp_{message.id.hex}", ToolCall("", message.name or "", "{}"), message)
     return result_item(message)
 

@@ -18,8 +18,8 @@ from throughline.domain.elicitation import (
     ASK_USER,
     MAX_QUESTIONS,
     NO_ELICITATION,
-    QUESTIONS,
-    WAITS,
+    QUESTION_COUNT_KEY,
+    QUESTIONS_KEY,
     Elicitation,
     PausedCall,
     read_input,
@@ -225,15 +225,15 @@ async def _outcome(
         if served is None:
             outcome: ToolOutcome | Elicitation = await turn.dependencies.tools.run(call, context)
         else:
-            report = partial(_report, turn, call.id)
-            asked = ServedCall(served, call.arguments, context, resolved.elicitation, report)
+            on_progress = partial(_emit_progress, turn, call.id)
+            asked = ServedCall(served, call.arguments, context, resolved.elicitation, on_progress)
             outcome = await turn.dependencies.tool_servers.call(asked)
         if isinstance(outcome, ToolOutcome):
             span.add_result(outcome)
         return outcome
 
 
-def _report(turn: Turn, call_id: str, progress: CallProgress) -> None:
+def _emit_progress(turn: Turn, call_id: str, progress: CallProgress) -> None:
     turn.events.emit(ToolProgress(call_id, progress.done, progress.total, progress.text))
 
 
@@ -280,7 +280,7 @@ def _may_recall_all(state: TurnState) -> bool:
 
 EXPIRED = "Nothing came from outside in time, so this call was given up. Do not call it again unless you are asked to."
 INVALID = "The arguments are not valid: send one JSON object."
-TOO_MANY_QUESTIONS = f"The call was given up: its server asked more than {MAX_QUESTIONS} questions."
+TOO_MANY_QUESTIONS = f"The call was given up after {MAX_QUESTIONS} questions to a person, repeated ones included."
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ def resolve_call(state: TurnState, call: ToolCall) -> ResolvedCall:
 
 
 def _with_answer(paused: PausedCall, given: Resolution | None) -> ResolvedCall:
-    """Return what becomes of a call whose server asked a question; it has expired without an answer."""
+    """Return the resolved call for a server's question. Without an answer the call has expired."""
     request, ended_as = paused.request, paused.elicitation.ended_as
     metadata = _with_question(paused, given)
     if given is None:
@@ -370,14 +370,14 @@ def _with_answer(paused: PausedCall, given: Resolution | None) -> ResolvedCall:
 def _with_question(paused: PausedCall, given: Resolution | None) -> JsonObject:
     """Return the metadata of the call's result with the open question, and its answer if there is one."""
     known = paused.metadata or {}
-    asked = known.get(QUESTIONS)
+    asked = known.get(QUESTIONS_KEY)
     question: dict[str, JsonValue] = {"question": paused.request.message}
     if given is not None:
         question["answer"] = given.answer
     if given is not None and given.author is not None:
         question["given_by"] = given.author
     questions: list[JsonValue] = [*(asked if isinstance(asked, list) else ()), question]
-    return {**known, QUESTIONS: questions, WAITS: paused.number}
+    return {**known, QUESTIONS_KEY: questions, QUESTION_COUNT_KEY: paused.number}
 
 
 def _decided(call: ToolCall, given: Resolution) -> ResolvedCall:

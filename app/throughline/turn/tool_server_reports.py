@@ -11,6 +11,6 @@ def read_tool_servers(dependencies: PromptDependencies) -> tuple[ServerReport, .
     agents: dict[ToolServer, list[str]] = {}
     for agent in dependencies.agents.all():
         for server in agent.mcp_servers:
-            agents.setdefault(server.shared(), []).append(agent.name)
+            agents.setdefault(server.connection_key(), []).append(agent.name)
     reports = [replace(dependencies.tool_servers.report(server), agents=tuple(agents[server])) for server in agents]
     return tuple(sorted(reports, key=lambda report: (report.name, report.agents)))

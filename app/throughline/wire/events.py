@@ -209,7 +209,7 @@ class ToolCalled(ToolCallOut):
 
 
 class ToolProgress(Shape):
-    """How far a running call of a server's tool is."""
+    """Progress of a running call of an MCP tool."""
 
     call_id: str
     progress: float = Field(description="grows with each event of the call")

@@ -277,11 +277,11 @@ class ToolServerOut(Shape):
     name: str
     agents: list[str] = Field(description="the agents that name it; those that share a connection have one entry")
     state: Annotated[str, one_of(*ServerState)] = Field(
-        description="`unused`: no turn of the process has needed it yet; `lost`: connected again when a turn needs it"
+        description="`unused`: no turn of the process has needed it yet; `failed`: a later turn tries again"
     )
-    reason: str = Field(description="why it was lost, else empty")
+    reason: str = Field(description="why it failed; empty in other states")
     tools: int | None = Field(description="number of tools that it listed last, whatever agents get; null: no list yet")
-    protocol: str | None = Field(description="revision of the protocol that was spoken last")
+    protocol: str | None = Field(description="revision of the protocol of the last connection")
     listed_seconds_ago: float | None = Field(description="age of the list")
     problems: list[str] = Field(description="which of its tools are left out, and why")
     last_change: ListChangeOut | None = Field(description="null: the list has not changed since the process began")

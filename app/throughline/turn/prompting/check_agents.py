@@ -19,7 +19,7 @@ from throughline.domain.prompt import ModelParameters, OverrideField
 from throughline.ports.hooks import Tools
 from throughline.ports.models import ChatModel, Models
 from throughline.turn.prompting.agent_windows import ask_windows, configured_window
-from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_resting_agent
+from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_unconnected_agent
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
@@ -75,7 +75,7 @@ async def check_agent(dependencies: PromptDependencies, definition: AgentDefinit
     check uses our own count. Correction factors learned from a provider later make prompts smaller, but never stop an
     agent that passed. Its servers of tools are not asked: one that is away stops nothing.
     """
-    agent = await assemble_resting_agent(dependencies, replace(definition, mcp_servers=()))
+    agent = await assemble_unconnected_agent(dependencies, replace(definition, mcp_servers=()))
     summary = definition.context.summary
     if summary.model:
         dependencies.models.get(summary.model, summary.base_url, summary.api_key_env)

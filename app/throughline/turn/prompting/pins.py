@@ -9,7 +9,7 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.ports.storage import PinGroup, PinStore
-from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_resting_agent
+from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_unconnected_agent
 
 MAX_PINNED_SHARE = 0.20
 """Largest share of the window for all pins of a session together."""
@@ -27,7 +27,7 @@ async def pin_message(
     if all(message.pinned for message in group.messages):
         return group.messages
     _check_group(group)
-    agent = await assemble_resting_agent(dependencies, dependencies.agents.get(session.agent))
+    agent = await assemble_unconnected_agent(dependencies, dependencies.agents.get(session.agent))
     return await pins.pin(session.owner_id, session.id, _ids(group), partial(_check_room, group, agent))
 
 

@@ -19,12 +19,12 @@ from throughline.domain.summary import Conversation, Prepared
 from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.ports.storage import MessageStore
-from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_resting_agent
+from throughline.turn.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_unconnected_agent
 
 
 async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[ReadyAgent, Conversation]:
     """Return agent and conversation of a session outside any turn. Raises NotFound if the agent no longer exists."""
-    agent = await assemble_resting_agent(dependencies, dependencies.agents.get(session.agent))
+    agent = await assemble_unconnected_agent(dependencies, dependencies.agents.get(session.agent))
     conversation = await dependencies.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
     return agent, conversation
 

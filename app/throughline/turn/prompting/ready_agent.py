@@ -14,7 +14,7 @@ from throughline.context.measure import count_tool_specs
 from throughline.context.view.placeholder_texts import delimited
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import ResponseFormat, ToolSpec
-from throughline.domain.tool_server import NO_TOOLS, ServedTools
+from throughline.domain.tool_server import NO_SERVED_TOOLS, ServedTools
 from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
 from throughline.ports.hooks import Hooks, Tools, ToolServers
 from throughline.ports.metrics import Metrics
@@ -80,7 +80,7 @@ class ReadyAgent:
     budget: Budget
     factor: float
     correction: str = ""
-    served: ServedTools = NO_TOOLS
+    served: ServedTools = NO_SERVED_TOOLS
 
     @property
     def system_prompt(self) -> str:
@@ -124,7 +124,7 @@ async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefi
     return _with_served(agent, await dependencies.tool_servers.tools_of(definition.mcp_servers))
 
 
-async def assemble_resting_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
+async def assemble_unconnected_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Return the agent as `assemble_agent` does, outside any turn: with the tools that its servers listed last.
 
     No server is connected or waited for.

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 class Bounds:
     """Limits of a connection; tests set smaller ones.
 
-    - `wait_seconds`: how long turns wait for one attempt to connect a server, from its begin.
+    - `wait_seconds`: how long turns wait for an attempt to connect, from the start of the attempt.
     - `connect_seconds`: how long a server may take until it has listed its tools; it may have to be downloaded first.
     - `first_pause_seconds`, `longest_pause_seconds`: the pause after a failure, which doubles with each further one.
-    - `relist_seconds`: the shortest time between two lists of tools. `list_seconds`: the age of a list that is renewed.
+    - `relist_seconds`: the shortest time between two lists of tools. `list_seconds`: the
+      greatest age of a list before a turn renews it; a server may set less.
     - `close_seconds`: how long a program may take to end by itself.
     - `message_bytes`: the longest message of a server.
     """

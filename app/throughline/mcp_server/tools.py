@@ -12,9 +12,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from throughline.domain.errors import NotAuthenticated, ThroughlineError
 from throughline.domain.message import clean_text
 from throughline.http.body import validate
-from throughline.mcp import ask_agent, history
-from throughline.mcp.protocol import INVALID_PARAMS, MAX_SHOWN, McpRequest, ProtocolError, ToolResult, explain
-from throughline.mcp.tasks import task_json
+from throughline.mcp_server import ask_agent, history
+from throughline.mcp_server.protocol import INVALID_PARAMS, MAX_SHOWN, McpRequest, ProtocolError, ToolResult, explain
+from throughline.mcp_server.tasks import task_json
 from throughline.wire.context import SessionContextOut
 from throughline.wire.json_shape import JsonDict, Shape
 from throughline.wire.sessions import SessionPage
@@ -29,7 +29,7 @@ class Untitled(GenerateJsonSchema):
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool with the name of its function. `asks`: it has effects, and a call that takes long is a task.
+    """A tool with the name of its function. `starts_turn`: a client with tasks gets a task for a long turn.
 
     Its description is that of `arguments`.
     """
@@ -38,7 +38,7 @@ class McpTool:
     arguments: type[BaseModel]
     output: type[Shape]
     title: str
-    asks: bool = False
+    starts_turn: bool = False
 
     @cached_property
     def description(self) -> JsonDict:
@@ -51,10 +51,10 @@ class McpTool:
             "outputSchema": _schema(self.output, is_output=True),
             "annotations": {
                 "title": self.title,
-                "readOnlyHint": not self.asks,
+                "readOnlyHint": not self.starts_turn,
                 "destructiveHint": False,
-                "idempotentHint": not self.asks,
-                "openWorldHint": self.asks,
+                "idempotentHint": not self.starts_turn,
+                "openWorldHint": self.starts_turn,
             },
         }
 
@@ -69,7 +69,9 @@ def _schema(model: type[BaseModel], *, is_output: bool) -> JsonDict:
 TOOLS = {
     tool.run.__name__: tool
     for tool in (
-        McpTool(ask_agent.ask_agent, ask_agent.AskAgentArguments, ask_agent.AskedTurnOut, "Ask an agent", asks=True),
+        McpTool(
+            ask_agent.ask_agent, ask_agent.AskAgentArguments, ask_agent.AskedTurnOut, "Ask an agent", starts_turn=True
+        ),
         McpTool(ask_agent.get_run, ask_agent.GetRunArguments, ask_agent.AskedTurnOut, "Get a turn"),
         McpTool(history.search_history, history.SearchHistoryArguments, history.FoundMessagesOut, "Search the history"),
         McpTool(history.read_messages, history.ReadMessagesArguments, history.ReadMessagesOut, "Read messages"),
@@ -80,11 +82,11 @@ TOOLS = {
 
 
 async def list_tools(asked: McpRequest) -> JsonDict:
-    """Return all tools; the description of the one that asks names the agents."""
+    """Return all tools; the description of `ask_agent` names the agents."""
     agents = asked.call.services.agents.all()
     named = "; ".join(f"{one.name}: {one.description}" if one.description else one.name for one in agents)
     asking = {"description": f"{inspect.getdoc(ask_agent.AskAgentArguments)}\n\nAgents: {named}"}
-    return {"tools": [{**tool.description, **(asking if tool.asks else {})} for tool in TOOLS.values()]}
+    return {"tools": [{**tool.description, **(asking if tool.starts_turn else {})} for tool in TOOLS.values()]}
 
 
 async def call_tool(asked: McpRequest) -> JsonDict:
@@ -105,6 +107,6 @@ async def call_tool(asked: McpRequest) -> JsonDict:
         raise
     except ThroughlineError as error:
         return ToolResult(None, (f"{explain(error)} (error: {error.code})",), is_error=True).render()
-    if tool.asks and result.unfinished is not None and asked.takes_tasks:
+    if tool.starts_turn and result.unfinished is not None and asked.takes_tasks:
         return {"resultType": "task", **task_json(result.unfinished)}
     return result.render()

@@ -12,7 +12,7 @@ from throughline.domain.recall import Hit
 from throughline.domain.session import Session
 from throughline.http.call import session_id_of
 from throughline.http.fields import STRICT, ListSessions, SearchHistory
-from throughline.mcp.protocol import INVALID_PARAMS, RESOURCE_NOT_FOUND, McpRequest, ProtocolError, ToolResult
+from throughline.mcp_server.protocol import INVALID_PARAMS, RESOURCE_NOT_FOUND, McpRequest, ProtocolError, ToolResult
 from throughline.wire.context import SessionContextOut
 from throughline.wire.json_shape import Id, JsonDict, Shape, Time
 from throughline.wire.sessions import SessionOut
@@ -100,9 +100,9 @@ class FoundMessagesOut(Shape):
 async def search_history(asked: McpRequest, given: SearchHistoryArguments) -> ToolResult:
     """Search one session, or all sessions of the caller. Raises NotFound, InvalidInput."""
     if given.session_id is None:
-        call, session_id = await asked.reach(Scope.READ, "GET", "/v1/search"), None
+        call, session_id = await asked.authorize(Scope.READ, "GET", "/v1/search"), None
     else:
-        call, session_id = await asked.reach_session(given.session_id, "/search"), session_id_of(given.session_id)
+        call, session_id = await asked.authorize_session(given.session_id, "/search"), session_id_of(given.session_id)
     query = given.as_query(call.services.clock.now().date())
     found = await call.services.history.search(call.owner_id, session_id, query)
     titles = await call.services.database.sessions.titles_of(call.owner_id, found.hits)
@@ -114,7 +114,7 @@ async def search_history(asked: McpRequest, given: SearchHistoryArguments) -> To
 
 async def read_messages(asked: McpRequest, given: ReadMessagesArguments) -> ToolResult:
     """Return messages from a position on, or the newest ones. Raises NotFound."""
-    call, session_id = await asked.reach_session(given.session_id, "/messages"), session_id_of(given.session_id)
+    call, session_id = await asked.authorize_session(given.session_id, "/messages"), session_id_of(given.session_id)
     first = given.from_position
     query = MessageQuery(first and first - 1, None, given.limit, "asc" if first else "desc")
     page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
@@ -146,7 +146,7 @@ def _found(hit: Hit, title: str) -> FoundMessageOut:
 
 async def list_sessions(asked: McpRequest, given: ListSessionsArguments) -> ToolResult:
     """Return a page of the caller's sessions. Raises InvalidInput for a wrong cursor."""
-    call = await asked.reach(Scope.READ, "GET", "/v1/sessions")
+    call = await asked.authorize(Scope.READ, "GET", "/v1/sessions")
     page = await call.services.database.sessions.list(call.owner_id, given.as_query())
     lines = [
         f"{one.id} {one.title or '(no title)'}: {one.message_count} messages with {one.agent}, "
@@ -158,7 +158,7 @@ async def list_sessions(asked: McpRequest, given: ListSessionsArguments) -> Tool
 
 async def get_context(asked: McpRequest, given: GetContextArguments) -> ToolResult:
     """Return the context report of a session. Raises NotFound."""
-    call = await asked.reach_session(given.session_id, "/context")
+    call = await asked.authorize_session(given.session_id, "/context")
     report = await call.services.report_context(call.owner_id, session_id_of(given.session_id))
     told = (
         f"{report.total_tokens} of {report.context_window} tokens ({report.usage_percent} %); a summary is due above "
@@ -173,7 +173,7 @@ def _result(shown: Shape, text: str) -> ToolResult:
 
 async def list_resources(asked: McpRequest) -> JsonDict:
     """Return a page of the caller's sessions as resources, the last updated first. Raises InvalidInput."""
-    call = await asked.reach(Scope.READ, "GET", "/v1/sessions")
+    call = await asked.authorize(Scope.READ, "GET", "/v1/sessions")
     cursor = asked.text("cursor") if "cursor" in asked.message.params else None
     page = await call.services.database.sessions.list(call.owner_id, SessionQuery(limit=PAGE, cursor=cursor))
     shown: JsonDict = {"resources": [_resource_json(session) for session in page.items]}

@@ -1,13 +1,13 @@
 """Names of the tools of servers, and what is told of tools that are left out."""
 
 from throughline.domain.tool_server import ServedTools, ToolServer
-from throughline.tools.mcp.catalog import ListedTool, Listing, choose_tools
+from throughline.tools.mcp_client.choose_tools import ListedTool, ToolList, choose_tools
 
 FILES, MAIL = ToolServer("files", ("files",)), ToolServer("mail", ("mail",))
 
 
-def listing(*names: str) -> Listing:
-    return Listing(tuple(ListedTool(name, f"Do {name}.", {"type": "object"}) for name in names))
+def tool_list(*names: str) -> ToolList:
+    return ToolList(tuple(ListedTool(name, f"Do {name}.", {"type": "object"}) for name in names))
 
 
 def names(served: ServedTools) -> list[str]:
@@ -15,17 +15,17 @@ def names(served: ServedTools) -> list[str]:
 
 
 def test_a_tool_whose_name_imitates_that_of_another_is_left_out_and_told() -> None:
-    hashed = names(choose_tools([(FILES, listing("a.b", "a_b"))]))[0]
+    hashed = names(choose_tools([(FILES, tool_list("a.b", "a_b"))]))[0]
     imitating = hashed.removeprefix("files__")
 
-    served = choose_tools([(FILES, listing("a.b", "a_b", imitating)), (MAIL, listing("send"))])
+    served = choose_tools([(FILES, tool_list("a.b", "a_b", imitating)), (MAIL, tool_list("send"))])
 
     assert names(served) == [hashed, names(served)[1], "mail__send"]
     assert served.problems == {"files": f"the tool {imitating!r} is left out: another tool has the name {hashed}"}
 
 
 def test_a_tool_with_the_name_of_an_own_one_is_left_out_and_told() -> None:
-    served = choose_tools([(FILES, listing("read", "write")), (MAIL, listing("send"))])
+    served = choose_tools([(FILES, tool_list("read", "write")), (MAIL, tool_list("send"))])
 
     left = served.without({"files__read", "other"})
 
@@ -34,7 +34,7 @@ def test_a_tool_with_the_name_of_an_own_one_is_left_out_and_told() -> None:
 
 
 def test_it_is_told_after_the_other_problems_of_the_server() -> None:
-    served = ServedTools(choose_tools([(FILES, listing("read"))]).tools, {"files": "it has no tool 'x'"})
+    served = ServedTools(choose_tools([(FILES, tool_list("read"))]).tools, {"files": "it has no tool 'x'"})
 
     told = served.without({"files__read"}).problems["files"]
 
@@ -42,4 +42,4 @@ def test_it_is_told_after_the_other_problems_of_the_server() -> None:
 
 
 def test_nothing_is_told_if_no_name_is_taken() -> None:
-    assert choose_tools([(FILES, listing("read"))]).without({"send"}).problems == {}
+    assert choose_tools([(FILES, tool_list("read"))]).without({"send"}).problems == {}

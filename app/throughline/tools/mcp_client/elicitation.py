@@ -1,8 +1,8 @@
 """Questions of servers: read from their requests, and answered with what a person has said.
 
-Servers of the revision 2026-07-28 end a call with their questions, and are called again with the answers. Older ones
-ask while the call runs, which may be for days: their question is cancelled, and the call is made once more with the
-answer at hand.
+Servers of the revision 2026-07-28 end a call with their questions, and are called again with the answers. Older servers
+ask while the call runs, and an answer may take days. Their question is cancelled. Once there is an answer, the call is
+made again.
 """
 
 import json
@@ -30,7 +30,7 @@ from throughline.domain.message import clean_text
 from throughline.execution.json_schema import MAX_SCHEMA_BYTES
 from throughline.tools.make_function_tool import ToolFailed
 
-MAX_REQUESTS = 10
+MAX_QUESTIONS_AT_ONCE = 10
 MAX_FIELDS = 50
 MAX_MESSAGE = 4_000
 MAX_URL = 2_000
@@ -42,7 +42,7 @@ def read_questions(tool: str, result: InputRequiredResult) -> Elicitation:
     if len(result.request_state or "") > MAX_STATE or not _is_clean(result.request_state or ""):
         raise _unusable(tool, f"a state of more than {MAX_STATE:,} characters, or with NUL")
     asked = result.input_requests or {}
-    if len(asked) > MAX_REQUESTS:
+    if len(asked) > MAX_QUESTIONS_AT_ONCE:
         raise _unusable(tool, f"{len(asked)} questions at once")
     requests = [_read(tool, name, request) for name, request in asked.items()]
     return Elicitation(tuple(requests), state=result.request_state)
@@ -60,7 +60,7 @@ def read_addresses(tool: str, data: object) -> list[InputRequest]:
         asked = ElicitationRequiredErrorData.model_validate(data).elicitations
     except ValidationError:
         raise _unusable(tool, "addresses that cannot be read") from None
-    return [_read_parameters(tool, "", one) for one in asked[:MAX_REQUESTS]]
+    return [_read_parameters(tool, "", one) for one in asked[:MAX_QUESTIONS_AT_ONCE]]
 
 
 def _read_parameters(tool: str, name: str, asked: ElicitRequestParams) -> InputRequest:
@@ -136,11 +136,11 @@ class RunningCall:
             self.asked = request
         return given
 
-    def questions(self, ended_as: str) -> Elicitation | None:
-        """Return what the server has asked in the call, which ended as `ended_as`; None if nothing new."""
+    def open_question(self, result_text: str) -> Elicitation | None:
+        """Return the first question without an answer, None if there is none. The call returned `result_text`."""
         if self.asked is None:
             return None
-        return Elicitation((self.asked,), earlier=self.elicitation.answers, ended_as=ended_as[:MAX_MESSAGE])
+        return Elicitation((self.asked,), earlier=self.elicitation.answers, ended_as=result_text[:MAX_MESSAGE])
 
 
 class QuestionsInCalls:
@@ -152,23 +152,23 @@ class QuestionsInCalls:
 
     def __init__(self) -> None:
         self._calls: list[RunningCall] = []
-        self._is_unsure = False
+        self._is_ambiguous = False
 
     @contextmanager
     def during(self, tool: str, elicitation: Elicitation) -> Generator[RunningCall]:
-        """Yield the call that runs in the block, which sets `has_ended` when the server has answered."""
+        """Register a call for the block and yield it. The block sets `has_ended` when the server has answered."""
         call = RunningCall(tool, elicitation, list(elicitation.answers))
         self._calls.append(call)
         try:
             yield call
         finally:
             self._calls.remove(call)
-            self._is_unsure = self._is_unsure or not call.has_ended
+            self._is_ambiguous = self._is_ambiguous or not call.has_ended
 
     async def answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG002  # the SDK names both
         """Return a person's answer if there is one; else cancel the question, and keep it for a person."""
-        if len(self._calls) != 1 or self._is_unsure:
-            return ErrorData(code=INVALID_REQUEST, message="No question can be asked: it is not sure who would read it")
+        if len(self._calls) != 1 or self._is_ambiguous:
+            return ErrorData(code=INVALID_REQUEST, message="No question can be asked: it may belong to another call")
         (call,) = self._calls
         try:
             given = call.ask(_read_parameters(call.tool, "", params))

@@ -13,11 +13,11 @@ from throughline.domain.errors import InvalidInput, NotAuthenticated, NotFound, 
 from throughline.http.body import read_json, validate
 from throughline.http.call import Call, admit
 from throughline.http.route_errors import PROBLEM_KINDS, InvalidRequest, MalformedBody
-from throughline.mcp import protocol
-from throughline.mcp.history import list_resources, list_templates, read_resource
-from throughline.mcp.protocol import McpRequest, ProtocolError, RpcMessage, error_response, explain, rpc_response
-from throughline.mcp.tasks import cancel_task, get_task, update_task
-from throughline.mcp.tools import call_tool, list_tools
+from throughline.mcp_server import protocol
+from throughline.mcp_server.history import list_resources, list_templates, read_resource
+from throughline.mcp_server.protocol import McpRequest, ProtocolError, RpcMessage, error_response, explain, rpc_response
+from throughline.mcp_server.tasks import cancel_task, get_task, update_task
+from throughline.mcp_server.tools import call_tool, list_tools
 from throughline.wire.json_shape import JsonDict
 
 INSTRUCTIONS = (
@@ -55,16 +55,16 @@ def _server(asked: McpRequest) -> JsonDict:
     return {"name": "throughline", "title": "Throughline", "version": asked.call.config.version}
 
 
-IN_ALL: Mapping[str, Method] = {
+SHARED_METHODS: Mapping[str, Method] = {
     "tools/list": list_tools,
     "tools/call": call_tool,
     "resources/list": list_resources,
     "resources/templates/list": list_templates,
     "resources/read": read_resource,
 }
-HANDSHAKE_METHODS: Mapping[str, Method] = {**IN_ALL, "initialize": _initialize, "ping": _ping}
+HANDSHAKE_METHODS: Mapping[str, Method] = {**SHARED_METHODS, "initialize": _initialize, "ping": _ping}
 STATELESS_METHODS: Mapping[str, Method] = {
-    **IN_ALL,
+    **SHARED_METHODS,
     "server/discover": _discover,
     "tasks/get": get_task,
     "tasks/update": update_task,

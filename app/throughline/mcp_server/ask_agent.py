@@ -16,7 +16,7 @@ from throughline.http.call import Call, run_id_of, session_id_of, source_of
 from throughline.http.fields import STRICT
 from throughline.http.follow import follow_end, wait_for_end
 from throughline.http.headers import MAX_KEY_LENGTH, fingerprint_of
-from throughline.mcp.protocol import SESSION, McpRequest, ToolResult
+from throughline.mcp_server.protocol import SESSION, McpRequest, ToolResult
 from throughline.wire.events import UNKNOWN_ERROR, ErrorOut, WaitingFor
 from throughline.wire.json_shape import Id, Shape
 
@@ -75,11 +75,11 @@ async def ask_agent(asked: McpRequest, given: AskAgentArguments) -> ToolResult:
     if is_blank(given.message):
         raise InvalidInput("It is blank. Write a message.", field="message")
     if given.session_id is None:
-        call = await asked.reach(Scope.WRITE, "POST", "/v1/sessions")
+        call = await asked.authorize(Scope.WRITE, "POST", "/v1/sessions")
     elif given.agent is not None:
         raise InvalidInput("It is for a new session. Leave it out, or leave out `session_id`.", field="agent")
     else:
-        call = await asked.reach(Scope.WRITE, "POST", f"{SESSION}/messages", session_id=given.session_id)
+        call = await asked.authorize(Scope.WRITE, "POST", f"{SESSION}/messages", session_id=given.session_id)
     submitted = await call.services.submit(_submission(asked, call, given))
     return await wait_for_turn(asked, call, submitted.run, given.wait_seconds)
 
@@ -111,7 +111,7 @@ def _submission(asked: McpRequest, call: Call, given: AskAgentArguments) -> Subm
 
 async def get_run(asked: McpRequest, given: GetRunArguments) -> ToolResult:
     """Return the state of a turn, after waiting for its end. Raises NotFound."""
-    call = await asked.reach_run(given.run_id)
+    call = await asked.authorize_run(given.run_id)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(given.run_id))
     return await wait_for_turn(asked, call, run, given.wait_seconds)
 
@@ -147,13 +147,13 @@ async def show_turn(call: Call, run: Run, note: str = "") -> ToolResult:
     values = {**ids, "status": run.status, "answer": answer, "error": error, "waiting_for": run.waiting_for}
     return ToolResult(
         AskedTurnOut.render(values),
-        (_tell(run, answer, note), ", ".join(f"{name}: {value}" for name, value in ids.items())),
+        (_describe_turn(run, answer, note), ", ".join(f"{name}: {value}" for name, value in ids.items())),
         is_error=run.status in {RunStatus.FAILED, RunStatus.CANCELLED},
         unfinished=None if run.status.is_final else run,
     )
 
 
-def _tell(run: Run, answer: str | None, note: str) -> str:
+def _describe_turn(run: Run, answer: str | None, note: str) -> str:
     """Return what a model reads of the turn."""
     match run.status:
         case RunStatus.SUCCEEDED:
@@ -164,12 +164,12 @@ def _tell(run: Run, answer: str | None, note: str) -> str:
         case RunStatus.CANCELLED:
             return answer or "The turn was cancelled before it had an answer. The message is kept."
         case RunStatus.WAITING:
-            return tell_wait(run)
+            return describe_wait(run)
         case _:
             return f"{note} The turn is {run.status}. Its message is kept: call get_run with the run_id.".strip()
 
 
-def tell_wait(run: Run) -> str:
+def describe_wait(run: Run) -> str:
     """Return what a waiting turn waits for, and how it is given."""
     calls = () if run.waiting_for is None else run.waiting_for.calls
     named = ", ".join(f"{one.name} ({one.kind})" for one in calls)

@@ -13,8 +13,8 @@ from mcp.client import Transport
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from throughline.domain.tool_server import ToolServer
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.oauth import AuthorizedTransport, TokenRefused, TokenSource
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.oauth import AuthorizedTransport, TokenRefused, TokenSource
 
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0, pool=10.0, read=300.0)
 """Seconds; the time of a call is limited by its caller, and a stream of events may be silent."""
@@ -31,7 +31,7 @@ BAD_GATEWAY = 502
 NOT_FOUND = 404
 FIRST_REFUSAL = 400
 STATUSES_OF_PROTOCOL = frozenset({400, 404, 405, 406})
-"""Statuses that the SDK reads: they tell of revisions, and of sessions that ended."""
+"""Statuses that the SDK handles itself: for revisions and ended sessions."""
 
 
 @asynccontextmanager
@@ -72,13 +72,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except TokenRefused as error:
-            return _refusal(str(error))
+            return _error_response(str(error))
         except httpx2.TransportError as error:
-            return _refusal(f"the server cannot be reached ({type(error).__name__})")
+            return _error_response(f"the server cannot be reached ({type(error).__name__})")
         problem = _problem(response)
         if problem:
             await response.aclose()
-            return _refusal(problem)
+            return _error_response(problem)
         if response.status_code == NOT_FOUND and MCP_SESSION_ID in request.headers:
             self._report("the server ended the session")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -104,7 +104,7 @@ def _problem(response: httpx2.Response) -> str:
     return ""
 
 
-def _refusal(text: str) -> httpx2.Response:
+def _error_response(text: str) -> httpx2.Response:
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
     return httpx2.Response(BAD_GATEWAY, json=error)
 

@@ -14,16 +14,18 @@ from urllib.parse import quote_plus
 import httpx2
 
 from throughline.domain.tool_server import ClientCredentials
-from throughline.tools.mcp.bounds import NotConnected
+from throughline.tools.mcp_client.bounds import NotConnected
 
 TOKEN_SECONDS = 15.0
 """How long the request of a token may take."""
 
-SPARE_SECONDS = 30.0
-"""A token is renewed so long before it expires, or after half of its life if that is short."""
+RENEW_BEFORE_SECONDS = 30.0
+"""A token is renewed this long before it expires, a short-lived one after half of its lifetime."""
 
-LONGEST_SECONDS = 86_400.0
-MOST_BYTES = 100_000
+MAX_LIFETIME_SECONDS = 86_400.0
+"""A token is renewed after a day at the latest, if the answer says that it expires."""
+
+MAX_ANSWER_BYTES = 100_000
 TOKEN = re.compile(r"[\x21-\x7e]{1,20000}")
 ERROR_CODE = re.compile(r"[a-z_]{1,60}")
 """What is shown of an error: its code. The description is the server's own text, and might repeat the secret."""
@@ -33,7 +35,7 @@ UNAUTHORIZED = 401
 
 
 class TokenRefused(NotConnected):
-    """Raised if no token can be had; the text says why, without secrets."""
+    """Raised if there is no token for a request; the text says why, without secrets."""
 
 
 @dataclass(slots=True)
@@ -43,8 +45,8 @@ class TokenSource:
     credentials: ClientCredentials
     client_id: str = field(repr=False)
     client_secret: str = field(repr=False)
-    secrets: list[str] = field(default_factory=list, init=False, repr=False)
-    """The present token and the one before it."""
+    recent_tokens: list[str] = field(default_factory=list, init=False, repr=False)
+    """The current token and the previous one, which are masked in reasons."""
 
     _token: str = field(default="", init=False, repr=False)
     _valid_until: float | None = field(default=None, init=False)
@@ -57,8 +59,8 @@ class TokenSource:
                 self._keep(await self._ask())
             return self._token
 
-    def forget(self, token: str) -> None:
-        """Ask for another token next time, unless that has been done already."""
+    def discard(self, token: str) -> None:
+        """Discard the token if it is the current one, so that the next request asks for another."""
         if token == self._token:
             self._token = ""
 
@@ -70,11 +72,11 @@ class TokenSource:
         if not isinstance(kind, str) or kind.lower() != "bearer":
             raise TokenRefused("the answer of token_url has a token of another type than Bearer")
         self._token = token
-        self.secrets = [token, *self.secrets[:1]]
+        self.recent_tokens = [token, *self.recent_tokens[:1]]
         self._valid_until = None
         if isinstance(lasts, int | float) and not isinstance(lasts, bool):
-            seconds = min(lasts, LONGEST_SECONDS)
-            self._valid_until = _now() + seconds - min(SPARE_SECONDS, seconds / 2)
+            seconds = min(lasts, MAX_LIFETIME_SECONDS)
+            self._valid_until = _now() + seconds - min(RENEW_BEFORE_SECONDS, seconds / 2)
 
     async def _ask(self) -> Mapping[str, object]:
         """Return the answer of `token_url`. Raises TokenRefused."""
@@ -114,8 +116,8 @@ async def _read(response: httpx2.Response) -> Mapping[str, object]:
     body = b""
     async for piece in response.aiter_raw():
         body += piece
-        if len(body) > MOST_BYTES:
-            raise TokenRefused(f"the answer of token_url has more than {MOST_BYTES:,} bytes")
+        if len(body) > MAX_ANSWER_BYTES:
+            raise TokenRefused(f"the answer of token_url has more than {MAX_ANSWER_BYTES:,} bytes")
     members = _members(body)
     if response.status_code != SUCCESS:
         code = members.get("error")
@@ -145,7 +147,7 @@ class AuthorizedTransport(httpx2.AsyncBaseTransport):
         if response.status_code != UNAUTHORIZED:
             return response
         await response.aclose()
-        self._tokens.forget(token)
+        self._tokens.discard(token)
         return await self._send(request, await self._tokens.token())
 
     async def _send(self, request: httpx2.Request, token: str) -> httpx2.Response:

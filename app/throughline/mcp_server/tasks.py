@@ -4,8 +4,8 @@ from throughline.domain.errors import NotFound
 from throughline.domain.keys import Scope
 from throughline.domain.run import Run, RunStatus
 from throughline.http.call import Call, run_id_of
-from throughline.mcp.ask_agent import show_turn, tell_wait
-from throughline.mcp.protocol import INVALID_PARAMS, MISSING_CAPABILITY, RUN, TASKS, McpRequest, ProtocolError
+from throughline.mcp_server.ask_agent import describe_wait, show_turn
+from throughline.mcp_server.protocol import INVALID_PARAMS, MISSING_CAPABILITY, RUN, TASKS, McpRequest, ProtocolError
 from throughline.wire.json_shape import JsonDict
 
 POLL_MILLISECONDS = 2_000
@@ -27,7 +27,7 @@ def task_json(run: Run) -> JsonDict:
         "ttlMs": None,
         "pollIntervalMs": POLL_MILLISECONDS,
     }
-    return {**shown, "statusMessage": tell_wait(run)} if run.status is RunStatus.WAITING else shown
+    return {**shown, "statusMessage": describe_wait(run)} if run.status is RunStatus.WAITING else shown
 
 
 async def get_task(asked: McpRequest) -> JsonDict:
@@ -48,7 +48,7 @@ async def update_task(asked: McpRequest) -> JsonDict:
 async def cancel_task(asked: McpRequest) -> JsonDict:
     """Ask the run to stop; one that has ended stays as it is."""
     _, run = await _find(asked)
-    call = await asked.reach(Scope.WRITE, "POST", f"{RUN}/cancel", run_id=str(run.id))
+    call = await asked.authorize(Scope.WRITE, "POST", f"{RUN}/cancel", run_id=str(run.id))
     await call.services.database.runs.request_cancel(call.owner_id, run.id)
     return {}
 
@@ -60,7 +60,7 @@ async def _find(asked: McpRequest) -> tuple[Call, Run]:
         raise ProtocolError(MISSING_CAPABILITY, f"Declare the extension {TASKS} in each request.", needed)
     task_id = asked.text("taskId")
     try:
-        call = await asked.reach_run(task_id)
+        call = await asked.authorize_run(task_id)
         return call, await call.services.database.runs.get_run(call.owner_id, run_id_of(task_id))
     except NotFound:
         raise ProtocolError(INVALID_PARAMS, "There is no such task.", {"taskId": task_id}) from None

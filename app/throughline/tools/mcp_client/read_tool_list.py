@@ -9,8 +9,8 @@ from mcp_types import Tool
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.message import clean_text
 from throughline.execution.json_schema import MAX_LEVELS, MAX_SCHEMA_BYTES, SchemaInvalid, check_schema, is_too_deep
-from throughline.tools.mcp.bounds import Bounds
-from throughline.tools.mcp.catalog import ListedTool, Listing
+from throughline.tools.mcp_client.bounds import Bounds
+from throughline.tools.mcp_client.choose_tools import ListedTool, ToolList
 
 MAX_PAGES = 20
 MAX_LISTED = 1_000
@@ -22,7 +22,7 @@ MAX_PROBLEMS = 10
 MAX_SHOWN = 80
 
 
-async def read_listing(client: Client, bounds: Bounds) -> Listing:
+async def read_tool_list(client: Client, bounds: Bounds) -> ToolList:
     """Return the server's tools, at most MAX_LISTED of at most MAX_PAGES pages.
 
     A tool with a name or schema that cannot be used is left out and named in the problems.
@@ -49,7 +49,7 @@ async def read_listing(client: Client, bounds: Bounds) -> Listing:
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
     fresh_seconds = min(max(fresh_seconds, bounds.relist_seconds), bounds.list_seconds)
-    return Listing(tuple(tools.values())[:MAX_LISTED], tuple(problems), fresh_seconds)
+    return ToolList(tuple(tools.values())[:MAX_LISTED], tuple(problems), fresh_seconds)
 
 
 def _problem(tool: Tool) -> str:

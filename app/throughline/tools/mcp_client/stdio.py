@@ -22,7 +22,7 @@ from mcp_types.jsonrpc import JSONRPCMessage, jsonrpc_message_adapter
 
 from throughline.domain.message import clean_text
 from throughline.domain.tool_server import ToolServer
-from throughline.tools.mcp.bounds import Bounds, NotConnected
+from throughline.tools.mcp_client.bounds import Bounds, NotConnected
 
 log = structlog.get_logger(__name__)
 
@@ -193,14 +193,14 @@ async def _end(process: Process, bounds: Bounds) -> None:
     assert process.stdin is not None
     process.stdin.close()
     with suppress(TimeoutError):
-        await _has_ended(process, bounds.close_seconds)
+        await _wait_for_exit(process, bounds.close_seconds)
         return
     _signal_group(process, signal.SIGTERM)
     with suppress(TimeoutError):
-        await _has_ended(process, bounds.close_seconds)
+        await _wait_for_exit(process, bounds.close_seconds)
 
 
-async def _has_ended(process: Process, seconds: float) -> None:
+async def _wait_for_exit(process: Process, seconds: float) -> None:
     """Return when the program has ended. Raises TimeoutError.
 
     `Process.wait` would also wait until its output is read, by whatever still holds it open.

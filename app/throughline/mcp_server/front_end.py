@@ -3,8 +3,8 @@
 from typing import cast
 
 from throughline.http.app import FrontEnd
-from throughline.mcp import routes
-from throughline.mcp.settings import McpServerSettings
+from throughline.mcp_server import routes
+from throughline.mcp_server.settings import McpServerSettings
 
 MCP = FrontEnd(
     "MCP clients call `POST /mcp`, which lists its tools itself (`tools/list`) and has no OpenAPI document.",

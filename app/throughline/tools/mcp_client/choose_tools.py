@@ -15,7 +15,7 @@ MAX_TOOLS = 128
 """Most tools that an agent gets from one server."""
 
 MAX_NAME = 64
-REFUSED = re.compile(r"[^A-Za-z0-9_-]")
+FORBIDDEN_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 """What providers refuse in the name of a tool."""
 
 HASH_DIGITS = 8
@@ -33,7 +33,7 @@ class ListedTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ToolList:
     """The list of a server's tools. `problems` says which were left out; `fresh_seconds` is how long the list holds.
 
     `is_known`: whether the server was reached; if it was not, `problems` says why.
@@ -44,17 +44,17 @@ class Listing:
     fresh_seconds: float = 0.0
     is_known: bool = True
 
-    def differences(self, before: "Listing") -> tuple[int, int, int]:
+    def differences(self, before: "ToolList") -> tuple[int, int, int]:
         """Return how many tools were added since the list `before`, removed, and changed otherwise."""
-        old, new = ({tool.name: tool for tool in listing.tools} for listing in (before, self))
+        old, new = ({tool.name: tool for tool in tool_list.tools} for tool_list in (before, self))
         changed = sum(old[name] != new[name] for name in old.keys() & new.keys())
         return len(new.keys() - old.keys()), len(old.keys() - new.keys()), changed
 
 
-NOT_LISTED = Listing(problems=("no turn has connected it yet",), is_known=False)
+NO_TOOL_LIST = ToolList(problems=("no turn has connected it yet",), is_known=False)
 
 
-def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
+def choose_tools(lists: Iterable[tuple[ToolServer, ToolList]]) -> ServedTools:
     """Return the tools that the servers' patterns allow, each under a name that providers take and no other tool has.
 
     The names depend on these tools only, not on their order. Of tools whose names could not be told apart, the first is
@@ -62,10 +62,10 @@ def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
     """
     chosen: list[tuple[ToolServer, ListedTool]] = []
     problems: dict[str, str] = {}
-    for server, listing in listings:
-        allowed = [tool for tool in listing.tools if _fits(tool.name, server.tools)]
+    for server, tool_list in lists:
+        allowed = [tool for tool in tool_list.tools if _fits(tool.name, server.tools)]
         chosen += [(server, tool) for tool in allowed[:MAX_TOOLS]]
-        told = [*listing.problems, *_too_many(allowed), *_unmatched(server, listing)]
+        told = [*tool_list.problems, *_too_many(allowed), *_unmatched(server, tool_list)]
         if told:
             problems[server.name] = "; ".join(told)
     given: dict[str, ServedTool] = {}
@@ -75,7 +75,7 @@ def choose_tools(listings: Iterable[tuple[ToolServer, Listing]]) -> ServedTools:
             left_out.append(tool)
         else:
             given[tool.spec.name] = tool
-    return ServedTools(tuple(given.values()), problems).with_left_out(left_out)
+    return ServedTools(tuple(given.values()), problems).report_name_conflicts(left_out)
 
 
 def _too_many(allowed: list[ListedTool]) -> Iterator[str]:
@@ -83,9 +83,9 @@ def _too_many(allowed: list[ListedTool]) -> Iterator[str]:
         yield f"{len(allowed)} tools are allowed, of which the first {MAX_TOOLS} are used: name fewer in `tools`"
 
 
-def _unmatched(server: ToolServer, listing: Listing) -> Iterator[str]:
-    for pattern in server.tools if listing.is_known else ():
-        if pattern != "*" and not any(fnmatchcase(tool.name, pattern) for tool in listing.tools):
+def _unmatched(server: ToolServer, tool_list: ToolList) -> Iterator[str]:
+    for pattern in server.tools if tool_list.is_known else ():
+        if pattern != "*" and not any(fnmatchcase(tool.name, pattern) for tool in tool_list.tools):
             yield f"it has no tool {pattern!r}"
 
 
@@ -106,7 +106,7 @@ def _named(chosen: list[tuple[ToolServer, ListedTool]]) -> Iterator[ServedTool]:
 
 
 def _name(server: ToolServer, tool: ListedTool) -> str:
-    return REFUSED.sub("_", f"{server.name}__{tool.name}")
+    return FORBIDDEN_CHARACTERS.sub("_", f"{server.name}__{tool.name}")
 
 
 def _with_hash(name: str, server: ToolServer, tool: ListedTool) -> str:

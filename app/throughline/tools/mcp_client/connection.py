@@ -27,14 +27,14 @@ from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import ListChange, ServedCall, ServerReport, ServerState, ToolServer
 from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting, running_concurrently
-from throughline.tools.mcp.bounds import Bounds, NotConnected
-from throughline.tools.mcp.catalog import NOT_LISTED, Listing
-from throughline.tools.mcp.elicitation import QuestionsInCalls
-from throughline.tools.mcp.http import address_transport
-from throughline.tools.mcp.oauth import TokenSource
-from throughline.tools.mcp.read_listing import read_listing
-from throughline.tools.mcp.results import call_tool
-from throughline.tools.mcp.stdio import PATH, connect_program
+from throughline.tools.mcp_client.bounds import Bounds, NotConnected
+from throughline.tools.mcp_client.call_tool import call_tool
+from throughline.tools.mcp_client.choose_tools import NO_TOOL_LIST, ToolList
+from throughline.tools.mcp_client.elicitation import QuestionsInCalls
+from throughline.tools.mcp_client.http import address_transport
+from throughline.tools.mcp_client.oauth import TokenSource
+from throughline.tools.mcp_client.read_tool_list import read_tool_list
+from throughline.tools.mcp_client.stdio import PATH, connect_program
 
 log = structlog.get_logger(__name__)
 
@@ -42,16 +42,20 @@ REQUEST_SECONDS = 30.0
 """Time of a request that is no call of a tool."""
 
 HEALTHY_SECONDS = 60.0
-"""A connection that lasted so long begins again with the first pause."""
+"""After a connection of this length, the backoff starts again from its first pause."""
 
 SDK_LOGGERS = ("mcp", "client")
 """Loggers of the SDK; what they write contains texts of servers, and a server decides how often."""
 
-SPARE_SECONDS = 3.0
+CLOSE_MARGIN_SECONDS = 3.0
 """How much longer the end of a connection may take than its steps."""
 
 MAX_REASON = 300
 CLIENT = Implementation(name="throughline", version="1")
+
+
+for _name in SDK_LOGGERS:
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 class Connection:
@@ -66,31 +70,30 @@ class Connection:
         self._bounds = bounds
         self._starting = starting
         self._client: Client | None = None
-        self._listing = NOT_LISTED
+        self._tool_list = NO_TOOL_LIST
         self._listed_at: float | None = None
         self._questions = QuestionsInCalls()
         self._changes = (0, 0, 0)
         self._changed_at: float | None = None
         self._protocol: str | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._attempt_ended = asyncio.Event()
         self._wake = asyncio.Event()
-        self._loss = asyncio.Event()
-        self._lost = ""
+        self._lost_event = asyncio.Event()
+        self._lost_reason = ""
         self._secrets: tuple[str, ...] = ()
         self._tokens: TokenSource | None = None
         self._problem = ""
         self._failures = 0
         self._next_at = 0.0
+        self._connected_at: float | None = None
         self._waited_until = 0.0
         self._is_closed = False
-        for name in SDK_LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     @property
-    def last_listing(self) -> Listing:
+    def last_tool_list(self) -> ToolList:
         """The server's tools as they were listed last, also while it is not connected."""
-        return self._listing
+        return self._tool_list
 
     def report(self) -> ServerReport:
         """Return the state of the connection, without the values of variables."""
@@ -100,27 +103,27 @@ class Connection:
         return ServerReport(
             self._server.name,
             state,
-            reason=self._problem if state is ServerState.LOST else "",
-            tools=len(self._listing.tools) if is_listed else None,
+            reason=self._problem if state is ServerState.FAILED else "",
+            tools=len(self._tool_list.tools) if is_listed else None,
             protocol=self._protocol,
             listed_seconds_ago=_seconds_since(self._listed_at),
-            problems=tuple(map(self._without_secrets, self._listing.problems)) if is_listed else (),
+            problems=tuple(map(self._without_secrets, self._tool_list.problems)) if is_listed else (),
             last_change=None if changed_ago is None else ListChange(*self._changes, changed_ago),
         )
 
     def _state(self) -> ServerState:
         if self._client is not None:
             return ServerState.CONNECTED
-        if self._life is None:
+        if self._task is None:
             return ServerState.UNUSED
-        return ServerState.LOST if self._life.done() else ServerState.CONNECTING
+        return ServerState.FAILED if self._task.done() else ServerState.CONNECTING
 
-    async def listing(self) -> Listing:
+    async def tool_list(self) -> ToolList:
         """Return the server's tools. A list that is no longer fresh is renewed for later calls. Raises NotConnected."""
         await self._connected()
-        if (_seconds_since(self._listed_at) or 0.0) > self._listing.fresh_seconds:
+        if (_seconds_since(self._listed_at) or 0.0) > self._tool_list.fresh_seconds:
             self._wake.set()
-        return self._listing
+        return self._tool_list
 
     async def call(
         self, call: ServedCall, arguments: dict[str, JsonValue], max_bytes: int
@@ -139,64 +142,65 @@ class Connection:
     async def close(self) -> None:
         """End the connection, by force if the server does not take part."""
         self._is_closed = True
-        life = self._life
+        task = self._task
         for _ in range(2):
-            if life is not None and not life.done():
-                life.cancel()
-                await asyncio.wait({life}, timeout=3 * self._bounds.close_seconds + SPARE_SECONDS)
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=3 * self._bounds.close_seconds + CLOSE_MARGIN_SECONDS)
 
     async def _connected(self) -> Client:
         """Return the client. Raises NotConnected with the reason.
 
-        An attempt to connect is waited for as long as the turn that began it may wait. While it lasts longer, further
-        turns do not wait.
+        A turn first waits for the end of the pause after a failure, if that ends in time. The turn that begins an
+        attempt to connect waits for it. Other turns wait no longer than that one.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._bounds.wait_seconds
-        if self._client is None and (self._life is None or self._life.done()):
+        if self._client is None and (self._task is None or self._task.done()):
             if self._next_at > until:
                 raise NotConnected(self._problem)
             await asyncio.sleep(self._next_at - loop.time())
         if self._client is None and not self._is_closed:
-            if self._life is None or self._life.done():
+            if self._task is None or self._task.done():
                 self._begin(until)
-            await self._settled_in_time()
+            await self._wait_for_attempt()
         if self._client is None:
             raise NotConnected(self._problem or "it is still being connected; its tools come when it has answered")
         return self._client
 
-    async def _settled_in_time(self) -> None:
+    async def _wait_for_attempt(self) -> None:
         """Wait until the attempt has ended, but not longer than turns wait for it."""
         if asyncio.get_running_loop().time() < self._waited_until:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._waited_until):
-                    await self._settled.wait()
+                    await self._attempt_ended.wait()
 
     def _begin(self, waited_until: float) -> None:
         self._waited_until = waited_until
-        self._settled.clear()
+        self._attempt_ended.clear()
         self._wake.clear()
-        self._loss.clear()
-        self._lost = self._problem = ""
+        self._lost_event.clear()
+        self._lost_reason = self._problem = ""
         # an empty context: the connection serves all turns, so that its logs belong to none
-        self._life = asyncio.create_task(self._live(), name="mcp connection", context=contextvars.Context())
+        self._task = asyncio.create_task(self._run(), name="mcp connection", context=contextvars.Context())
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         """Connect, and keep the connection until it fails."""
-        began = asyncio.get_running_loop().time()
+        self._connected_at = None
         try:
             outcome = await outcome_of_awaiting(self._keep_connected())
         finally:
             self._client = None
             self._problem = "its connection was ended"
-            self._settled.set()
+            self._attempt_ended.set()
         assert isinstance(outcome, Raised)
         now = asyncio.get_running_loop().time()
-        self._failures = 1 if now - began > HEALTHY_SECONDS else self._failures + 1
+        was_healthy = (_seconds_since(self._connected_at) or 0.0) > HEALTHY_SECONDS
+        self._failures = 1 if was_healthy else self._failures + 1
         pause = self._bounds.first_pause_seconds * 2.0 ** min(self._failures - 1, 30)
         self._next_at = now + min(pause, self._bounds.longest_pause_seconds)
         self._problem = self._reason(outcome.error)
-        log.warning("mcp server lost", server=self._server.name, reason=self._problem, failures=self._failures)
+        log.warning("mcp connection failed", server=self._server.name, reason=self._problem, failures=self._failures)
 
     async def _keep_connected(self) -> None:
         questions = QuestionsInCalls()
@@ -215,17 +219,17 @@ class Connection:
             await self._list(client)
             limit.reschedule(None)
             self._client, self._questions = client, questions
-            self._protocol = client.protocol_version
-            self._settled.set()
+            self._protocol, self._connected_at = client.protocol_version, asyncio.get_running_loop().time()
+            self._attempt_ended.set()
             async with running_concurrently(lambda: self._listen(client), "mcp subscription"):
                 await self._renew_lists(client)
 
     async def _list(self, client: Client) -> None:
-        before, self._listing = self._listing, await read_listing(client, self._bounds)
+        before, self._tool_list = self._tool_list, await read_tool_list(client, self._bounds)
         was_listed, self._listed_at = self._listed_at is not None, asyncio.get_running_loop().time()
         if not was_listed:
             return
-        added, removed, changed = changes = self._listing.differences(before)
+        added, removed, changed = changes = self._tool_list.differences(before)
         if any(changes):
             self._changes, self._changed_at = changes, self._listed_at
             log.info("mcp tools changed", server=self._server.name, added=added, removed=removed, changed=changed)
@@ -234,15 +238,15 @@ class Connection:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self._lost:
-                raise NotConnected(self._lost)
+            if self._lost_reason:
+                raise NotConnected(self._lost_reason)
             await self._list(client)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._bounds.relist_seconds):
-                    await self._loss.wait()
+                    await self._lost_event.wait()
 
     async def _listen(self, client: Client) -> None:
-        """Listen for changes of the list of tools, as servers of the revision 2026-07-28 tell them."""
+        """Subscribe to changes of the tool list. Only the revision 2026-07-28 has subscriptions."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
@@ -262,8 +266,8 @@ class Connection:
             self._wake.set()
 
     def _report_lost(self, reason: str) -> None:
-        self._lost = self._lost or reason
-        self._loss.set()
+        self._lost_reason = self._lost_reason or reason
+        self._lost_event.set()
         self._wake.set()
 
     @asynccontextmanager
@@ -295,10 +299,10 @@ class Connection:
 
     def _reason(self, error: BaseException) -> str:
         """Return why the connection ended, without the values of variables."""
-        return self._without_secrets(self._lost or self._reason_of(only_cause_of(error)))
+        return self._without_secrets(self._lost_reason or self._reason_of(only_cause_of(error)))
 
     def _without_secrets(self, text: str) -> str:
-        for secret in (*self._secrets, *(self._tokens.secrets if self._tokens else ())):
+        for secret in (*self._secrets, *(self._tokens.recent_tokens if self._tokens else ())):
             text = text.replace(secret, "…")
         return text
 
@@ -309,7 +313,7 @@ class Connection:
             case TimeoutError():
                 return f"it did not list its tools within {self._bounds.connect_seconds:g} seconds"
             case MCPError():
-                return f"it answered with an error: {clean_text(error.message)[:MAX_REASON]}"
+                return f"connecting or listing its tools failed: {clean_text(error.message)[:MAX_REASON]}"
             case ValidationError():
                 place = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
                 return f"its answer is not valid MCP, at {clean_text(place)[:MAX_REASON]}"

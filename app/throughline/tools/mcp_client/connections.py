@@ -14,15 +14,15 @@ from throughline.domain.tool import ToolOutcome, is_json_object
 from throughline.domain.tool_server import ServedCall, ServedTools, ServerReport, ServerState, ToolServer
 from throughline.execution.error_boundary import Raised, outcome_of_awaiting
 from throughline.tools.make_function_tool import CallLimits, ToolFailed, failed, failure_for_model
-from throughline.tools.mcp.bounds import Bounds, NotConnected
-from throughline.tools.mcp.catalog import NOT_LISTED, Listing, choose_tools
+from throughline.tools.mcp_client.bounds import Bounds, NotConnected
+from throughline.tools.mcp_client.choose_tools import NO_TOOL_LIST, ToolList, choose_tools
 
 if TYPE_CHECKING:
-    from throughline.tools.mcp.connection import Connection
+    from throughline.tools.mcp_client.connection import Connection
 
 
-class McpServers:
-    """The servers of all agents. An async context manager, which ends all connections at its exit."""
+class McpConnections:
+    """Connections to the servers of all agents. As an async context manager it closes them at its exit."""
 
     def __init__(
         self, read_variable: Callable[[str], str], max_result_bytes: int, *, bounds: Bounds | None = None
@@ -48,8 +48,8 @@ class McpServers:
 
     async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
-        listings = await asyncio.gather(*(self._listing(server) for server in servers))
-        return choose_tools(zip(servers, listings, strict=True))
+        lists = await asyncio.gather(*(self._tool_list(server) for server in servers))
+        return choose_tools(zip(servers, lists, strict=True))
 
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""
@@ -57,15 +57,15 @@ class McpServers:
 
     def report(self, server: ToolServer) -> ServerReport:
         """Return what this process knows of the server, without the agents that name it."""
-        connection = self._connections.get(server.shared())
+        connection = self._connections.get(server.connection_key())
         if connection is not None:
             return connection.report()
-        state = ServerState.LOST if self._missing else ServerState.UNUSED
+        state = ServerState.FAILED if self._missing else ServerState.UNUSED
         return ServerReport(server.name, state, reason=self._missing)
 
     async def keep_only(self, servers: Collection[ToolServer]) -> None:
         """End the connections to all other servers, which no agent names any more, and make none to them again."""
-        self._named = frozenset(server.shared() for server in servers)
+        self._named = frozenset(server.connection_key() for server in servers)
         ending = {self._connections.pop(server) for server in self._connections.keys() - self._named}
         self._ending |= ending
         await _close(ending)
@@ -93,15 +93,15 @@ class McpServers:
             name = call.tool.spec.name
             raise ToolFailed(f"{name} was not called: its server is not connected: {error}.") from error
 
-    async def _listing(self, server: ToolServer) -> Listing:
+    async def _tool_list(self, server: ToolServer) -> ToolList:
         try:
-            return await (await self._connection(server)).listing()
+            return await (await self._connection(server)).tool_list()
         except NotConnected as error:
-            return Listing(problems=(str(error),), is_known=False)
+            return ToolList(problems=(str(error),), is_known=False)
 
-    def _known(self, server: ToolServer) -> Listing:
-        connection = self._connections.get(server.shared())
-        return NOT_LISTED if connection is None else connection.last_listing
+    def _known(self, server: ToolServer) -> ToolList:
+        connection = self._connections.get(server.connection_key())
+        return NO_TOOL_LIST if connection is None else connection.last_tool_list
 
     async def _connection(self, server: ToolServer) -> "Connection":
         """Return the connection to the server, which all agents share whatever tools they get from it."""
@@ -113,7 +113,7 @@ class McpServers:
                 raise
         if self._is_closed:
             raise NotConnected("the service is stopping")
-        shared = server.shared()
+        shared = server.connection_key()
         if self._named is not None and shared not in self._named:
             raise NotConnected("no agent names it any more")
         if shared not in self._connections:
@@ -128,7 +128,7 @@ async def _close(connections: "Collection[Connection]") -> None:
 def _load() -> "type[Connection]":
     """Import the modules that use the package `mcp`. Raises NotConnected if it is not installed."""
     try:
-        from throughline.tools.mcp.connection import Connection  # noqa: PLC0415  # the package is optional
+        from throughline.tools.mcp_client.connection import Connection  # noqa: PLC0415  # the package is optional
     except ImportError as error:
         raise NotConnected("MCP needs a package that is not installed: run `pip install 'throughline[mcp]'`") from error
     return Connection

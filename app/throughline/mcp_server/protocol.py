@@ -53,7 +53,7 @@ HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -3202
 STATUSES: Mapping[int, int] = {METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND, SERVER_ERROR: HTTPStatus.OK}
 """HTTP status of an answer to a stateless request, by the code of its error; every other one has the status 400."""
 
-REFUSED = (PARSE_ERROR, INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION)
+BAD_REQUEST_CODES = (PARSE_ERROR, INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION)
 """Errors for which revisions with a handshake have the status 400; every other one is answered with 200."""
 
 MessageId: TypeAlias = str | int | None
@@ -142,7 +142,7 @@ def _check_revision(revision: JsonValue) -> str:
     shown = clean_text(str(revision))[:MAX_SHOWN]
     if revision not in REVISIONS:
         supported: JsonDict = {"supported": list(REVISIONS), "requested": shown}
-        raise ProtocolError(UNSUPPORTED_VERSION, f"This server does not speak revision {shown}.", supported)
+        raise ProtocolError(UNSUPPORTED_VERSION, f"This server does not support revision {shown}.", supported)
     return shown
 
 
@@ -167,17 +167,17 @@ class McpRequest:
         extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
         return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
-    async def reach(self, scope: Scope, method: str, path: str, **ids: str) -> Call:
+    async def authorize(self, scope: Scope, method: str, path: str, **ids: str) -> Call:
         """Return the call with the rights that this route of the REST interface needs. Raises NotAllowed, NotFound."""
         return await admit_as(self.request, self.call, scope, (method, path), ids)
 
-    async def reach_run(self, run_id: str) -> Call:
+    async def authorize_run(self, run_id: str) -> Call:
         """Return the call as one that reads the run."""
-        return await self.reach(Scope.READ, "GET", RUN, run_id=run_id)
+        return await self.authorize(Scope.READ, "GET", RUN, run_id=run_id)
 
-    async def reach_session(self, session_id: str, part: str) -> Call:
+    async def authorize_session(self, session_id: str, part: str) -> Call:
         """Return the call as one that reads this part of the session."""
-        return await self.reach(Scope.READ, "GET", f"{SESSION}{part}", session_id=session_id)
+        return await self.authorize(Scope.READ, "GET", f"{SESSION}{part}", session_id=session_id)
 
     def text(self, name: str) -> str:
         """Return a parameter of the method. Raises ProtocolError unless it is text."""
@@ -227,5 +227,5 @@ def error_response(message_id: MessageId, error: ProtocolError, *, is_stateless:
     if is_stateless:
         status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
     else:
-        status = HTTPStatus.BAD_REQUEST if error.code in REFUSED else HTTPStatus.OK
+        status = HTTPStatus.BAD_REQUEST if error.code in BAD_REQUEST_CODES else HTTPStatus.OK
     return rpc_response(message_id, {"error": error.json}, status)
