@@ -149,6 +149,21 @@ async def test_a_long_text_is_shown_in_part_and_whole_on_request(stage: ApiStage
     assert "x" * (MOST_CHARACTERS + 7) in whole.text
 
 
+async def test_a_picture_in_a_tools_result_is_shown(stage: ApiStage) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "draw", "arguments": "{}"}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    said = [
+        {"role": "user", "content": "draw"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": [{"type": "text", "text": "drawn"}, picture], "tool_call_id": "c"},
+    ]
+    async with stage.client() as client:
+        made = await client.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
+        page = await client.get(f"/console/sessions/{made.json()['id']}")
+
+    assert '<img src="data:image/png;base64,AAAA"' in page.text
+
+
 async def test_the_history_comes_in_parts_from_its_end_or_around_a_message(stage: ApiStage) -> None:
     async with stage.client() as client:
         said = [{"role": "user", "content": f"message {at}"} for at in range(1, 101)]
