@@ -47,7 +47,7 @@ HEALTHY_SECONDS = 60.0
 SDK_LOGGERS = ("mcp", "client")
 """Loggers of the SDK; what they write contains texts of servers, and a server decides how often."""
 
-CLOSE_MARGIN_SECONDS = 3.0
+CLOSE_MARGIN_SECONDS = 8.0
 """How much longer the end of a connection may take than its steps."""
 
 MAX_REASON = 300

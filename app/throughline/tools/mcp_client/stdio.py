@@ -36,6 +36,9 @@ BURST_SECONDS = 0.1
 
 PAUSE_SECONDS = 0.1
 POLL_SECONDS = 0.02
+KILLED_SECONDS = 5.0
+"""How long the system may take to end a killed program."""
+
 STDERR_BYTES = 65_536
 MAX_LOGGED = 1_000
 
@@ -87,7 +90,7 @@ async def connect_program(
             for stream in (received, to_session, from_session, sent):
                 stream.close()
             ends = [asyncio.ensure_future(ended.process.wait()) for ended in (program, guard)]
-            await asyncio.wait([*pumps, *ends], timeout=bounds.close_seconds)
+            await asyncio.wait([*pumps, *ends], timeout=KILLED_SECONDS)
 
 
 async def _start(server: ToolServer, variables: Mapping[str, str], bounds: Bounds) -> _Program:
