@@ -74,7 +74,7 @@ async def test_servers_of_tools_are_shown_with_what_is_wrong_with_them(stage: Ap
         page = (await client.get("/console/operate")).text
 
     assert "2 new, 1 gone, 0 different" in page
-    assert '<td class="bad">lost</td>' in page
+    assert '<td class="bad">failed</td>' in page
     assert "<div>&lt;script&gt;" in page
     assert "it is odd" in page
 
