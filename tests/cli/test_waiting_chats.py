@@ -13,6 +13,7 @@ from fakes.scripted_model import Call, Say
 from fakes.scripted_turns import played
 from fakes.stage import AGENT, Stage, make_tool_box, open_stage
 from fakes.waiting import until_found
+from throughline.cli.chat.ask_person import chosen_option
 from throughline.cli.chat.command import chat
 from throughline.cli.chat.state import ChatState
 from throughline.cli.screen import Screen
@@ -263,7 +264,7 @@ async def test_runs_are_shown_and_resumed_by_commands(service: CommandStage, tur
     assert [one.exit_code for one in (shown, unnamed, unsaid, first, wrong, last, over)] == [0, 1, 2, 3, 1, 0, 1]
     assert "Call     call_2" in shown.stdout
     assert "--call: call_1, call_2" in " ".join(unnamed.stderr.split())
-    assert "Both are done.\n" in last.stdout
+    assert "Both are done." in last.stdout
     assert "I do both." not in last.stdout
     assert deleting.files == ["b.txt"]
     assert set(await results(service)) == {
@@ -286,3 +287,8 @@ async def test_a_result_of_a_tool_of_the_client_cannot_be_given_in_a_chat(servic
     assert "the result of weather, which the program that sent the message runs" in told
     assert f"POST /v1/runs/{run.id}/resume" in told
     assert await statuses(service) == ["waiting"]
+
+
+@pytest.mark.parametrize(("typed", "sent"), [("1", "1"), ("3", "1"), ("2", "10"), ("4", "4"), ("99999", "99999")])
+def test_an_option_comes_before_a_number(typed: str, sent: str) -> None:
+    assert chosen_option(["5", "10", "1"], typed) == sent

@@ -11,6 +11,7 @@ from throughline.domain.tool_server import ServedCall, ToolServer
 
 SHOP = ToolServer("shop", ("shop",))
 BUY = ToolCall("call_1", "shop__buy", "{}")
+BUY_MORE = ToolCall("call_2", "shop__buy", '{"more": 1}')
 BUYS = replace(AGENT, tools=(), mcp_servers=(SHOP,))
 SIZE = InputRequest("size", "Which size?", {"properties": {"size": {"type": "integer", "minimum": 36}}})
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.asking_server import BUY, BUYS, shop
+from fakes.asking_server import BUY, BUY_MORE, BUYS, shop
 from fakes.openai_stage import NAME, OPEN_AGENT, Chat, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Fail, Say
 from fakes.stage import OneTool
@@ -412,7 +412,39 @@ async def test_the_next_message_answers_a_question_of_a_tools_server(database: D
         bought = await chat.say("42")
         await chat.say("Thanks")
 
-        assert asked.startswith("The server shop asks, for its tool shop__buy: Which size?")
-        assert again.startswith("The answer does not fit the question: size must be of the type integer.")
+        assert asked.startswith("The server shop asks, for its tool shop__buy. ")
+        assert "The answer does not fit the question: 'size' must be of the type integer." in again
         assert bought.headers["x-session-id"] == session
         assert await history(stage, session) == ["Shoes!", "", "bought", "They are yours.", "Thanks", "Bye."]
+
+
+async def test_a_message_answers_one_question_of_servers_alone(database: Database) -> None:
+    async with open_openai_stage(database, agent=BUYS, tool_servers=shop()) as stage:
+        stage.model.script(Call((BUY, BUY_MORE)), Say("Both are yours."))
+        chat = Chat(stage)
+        session = (await chat.say("Shoes!")).headers["x-session-id"]
+        asked = chat.text()
+        await chat.say("42")
+        waiting = chat.text()
+        await chat.say("43")
+
+        listed = (await stage.http.get(f"/v1/sessions/{session}/messages")).json()["data"]
+        results = [message for message in listed if message["role"] == "tool"]
+        assert asked.count("Which size?") == waiting.count("Which size?") == 1
+        assert chat.text() == "Both are yours."
+        assert [result["metadata"]["questions"][0]["answer"] for result in results] == ["42", "43"]
+
+
+@pytest.mark.parametrize("waits", [20_000_000, -1, 2.5, "abc"])
+async def test_imported_numbers_of_questions_are_not_trusted(stage: OpenAIStage, waits: object) -> None:
+    stage.model.script(Say("Bye."))
+    call = {"id": "c", "type": "function", "function": {"name": "draw", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "draw"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "drawn", "tool_call_id": "c", "metadata": {"waits": waits}},
+    ]
+    made = await stage.http.post("/v1/sessions/import", json={"agent": "assistant", "messages": said})
+    chat = Chat(stage, name=made.json()["id"])
+
+    assert (await chat.say("draw")).status_code == 200

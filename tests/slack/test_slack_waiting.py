@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.asking_server import BUY, BUYS, shop
+from fakes.asking_server import BUY, BUY_MORE, BUYS, shop
 from fakes.scripted_model import Call, Say
 from fakes.slack_commands import ANNA, ASKS, BERT, DELETES, Asked, WaitingStage, buttons, shown, waiting_stage
 from fakes.slack_delivery import IDENTITY, DeliveryStage
@@ -304,8 +304,26 @@ async def test_questions_of_a_tools_server_are_answered_in_the_thread(waiting: W
         await waiting.until_delivered()
 
     asked = [shown(message) for message in waiting.posted if message.blocks]
-    assert "The server shop asks, for its tool shop__buy: Which size?" in asked[0]
-    assert "The answer does not fit the question: size must be of the type integer" in asked[1]
+    assert "The server shop asks, for its tool shop__buy" in asked[0]
+    assert "The answer does not fit the question: 'size' must be of the type integer" in asked[1]
     assert [f"<@{ANNA}> answered" in one for one in asked] == [True] * 3
     assert ["huge" in asked[0], "42" in asked[1], "43" in asked[2]] == [True] * 3
     assert texts(waiting) == ["They are yours."]
+
+
+async def test_questions_of_several_servers_are_asked_one_after_another(waiting: WaitingStage) -> None:
+    waiting.turns.dependencies = replace(waiting.turns.dependencies, tool_servers=shop(), agents=AgentRegistry([BUYS]))
+    waiting.turns.model.script(Call((BUY, BUY_MORE)), Say("Both are yours."))
+    async with waiting.delivering():
+        said = await waiting.take(say("shoes"))
+        await waiting.asked()
+        first = len([message for message in waiting.posted if message.blocks])
+        await waiting.take(say("42", thread_ts=said.ts))
+        await waiting.asked(2)
+        await waiting.take(say("43", thread_ts=said.ts))
+        await waiting.until_delivered()
+
+    asked = [shown(message) for message in waiting.posted if message.blocks]
+    assert (first, len(asked)) == (1, 2)
+    assert ["42" in asked[0], "43" in asked[1]] == [True, True]
+    assert texts(waiting) == ["Both are yours."]

@@ -51,18 +51,18 @@ def test_an_answer_becomes_the_value_of_its_field(field: JsonObject, text: str, 
 @pytest.mark.parametrize(
     ("fields", "text", "reason"),
     [
-        ({"x": {"type": "integer"}}, "4.5", "x must be of the type integer"),
-        ({"x": {"type": "integer"}}, "true", "x must be of the type integer"),
-        ({"x": {"type": "number"}}, "NaN", "x must be of the type number"),
-        ({"x": {"type": "boolean"}}, "perhaps", "x must be of the type boolean"),
-        ({"x": {"type": "integer", "maximum": 5}}, "6", "x must be at most 5"),
-        ({"x": {"type": "string", "minLength": 3}}, "ab", "x must be at least 3 characters"),
-        ({"x": NAMED}, "Medium", "x must be one of: s, l"),
-        ({"x": COLOURS}, '["green"]', "x must be a list of: blue, red"),
-        ({"x": COLOURS}, "[[]]", "x must be a list of: blue, red"),
+        ({"x": {"type": "integer"}}, "4.5", "'x' must be of the type integer"),
+        ({"x": {"type": "integer"}}, "true", "'x' must be of the type integer"),
+        ({"x": {"type": "number"}}, "NaN", "'x' must be of the type number"),
+        ({"x": {"type": "boolean"}}, "perhaps", "'x' must be of the type boolean"),
+        ({"x": {"type": "integer", "maximum": 5}}, "6", "'x' must be at most 5"),
+        ({"x": {"type": "string", "minLength": 3}}, "ab", "'x' must be at least 3 characters"),
+        ({"x": NAMED}, "Medium", "'x' must be one of: s, l"),
+        ({"x": COLOURS}, '["green"]', "'x' must be a list of: blue, red"),
+        ({"x": COLOURS}, "[[]]", "'x' must be a list of: blue, red"),
         ({"x": TEXT, "y": TEXT}, "a", "one JSON object with the fields x, y"),
-        ({"x": TEXT, "y": TEXT}, '{"x": "a"}', "y is missing"),
-        ({"x": TEXT, "y": TEXT}, '{"x": "a", "y": null}', "y must be of the type string"),
+        ({"x": TEXT, "y": TEXT}, '{"x": "a"}', "'y' is missing"),
+        ({"x": TEXT, "y": TEXT}, '{"x": "a", "y": null}', "'y' must be of the type string"),
         ({"x": TEXT}, '{"x": "a", "z": 1}', "it has no field 'z'"),
         ({}, "perhaps", "with `accept` or `decline` only"),
         ({"x": TEXT}, "a" * 20_001, "20,001 characters"),
@@ -106,11 +106,18 @@ def test_a_form_says_its_fields_and_how_to_refuse() -> None:
     city: JsonObject = {"type": "string", "description": "where to go"}
 
     assert shown(asking(city=city, size=NAMED), "cancelled")["question"] == (
-        "The server shop asks, for its tool shop__buy: Please say.\n\n"
+        "The server shop asks, for its tool shop__buy. Answer `decline` to refuse.\n\n"
+        "This server cannot wait: your answer makes the call once more. It has ended with: cancelled\n\n"
+        "Please say.\n\n"
         "- city (string, required): where to go\n"
         "- size (string, required, one of Small, Large)\n"
-        'Answer with a JSON object, such as {"city": "…", "size": "…"}.\n'
-        "Answer `decline` to refuse.\n\n"
-        "This server cannot wait. Its call has ended with: cancelled\n"
-        "Your answer makes the call once more."
+        'Answer with a JSON object, such as {"city": "…", "size": "…"}.'
     )
+
+
+def test_long_texts_of_a_server_leave_room_for_what_the_service_says() -> None:
+    long: JsonObject = {"type": "string", "description": "d" * 5_000}
+    question = str(shown(asking(**{"n" * 300: long}))["question"])
+
+    assert question.startswith("The server shop asks, for its tool shop__buy. Answer `decline` to refuse.")
+    assert len(question) < 1_000

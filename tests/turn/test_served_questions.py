@@ -64,7 +64,9 @@ async def test_the_questions_of_a_server_are_waited_for_one_by_one(database: Dat
 
     run = await send(stage, tools=())
     assert (run.status, kinds(run)) == (RunStatus.WAITING, {"call_1:1": WaitKind.ANSWER})
-    assert question_of(run).startswith("The server shop asks, for its tool shop__buy: Which size?")
+    assert question_of(run).startswith(
+        "The server shop asks, for its tool shop__buy. Answer `decline` to refuse.\n\nWhich size?"
+    )
     run = await answer(stage, run, "call_1:1", "42")
     assert kinds(run) == {"call_1:2": WaitKind.ANSWER}
     run = await answer(stage, run, "call_1:2", "blue")
@@ -100,13 +102,13 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(database: Database
     stage.model.script(Call((BUY,)))
     run = await send(stage, tools=())
 
-    with pytest.raises(InvalidInput, match="size must be at least 36") as refused:
+    with pytest.raises(InvalidInput, match="'size' must be at least 36") as refused:
         check_answers(run.waiting_for, [Resolution("call_1:1", "12")])
     again = await answer(stage, run, "call_1:1", "huge")
 
     assert refused.value.field == "calls.0.output"
     assert kinds(again) == {"call_1:2": WaitKind.ANSWER}
-    assert question_of(again).startswith("The answer does not fit the question: size must be of the type integer.")
+    assert "The answer does not fit the question: 'size' must be of the type integer." in question_of(again)
     assert len(servers.called) == 1
 
 
@@ -196,7 +198,7 @@ async def test_a_declined_call_of_an_older_server_is_not_made_again(database: Da
     stage = await open_shop(database, servers)
     stage.model.script(Call((BUY,)), Say("As you like."))
     run = await send(stage, tools=())
-    assert "Its call has ended with: nothing bought" in question_of(run)
+    assert "It has ended with: nothing bought" in question_of(run)
 
     run = await answer(stage, run, "call_1:1", "no shoes, please", is_error=True)
 

@@ -20,6 +20,9 @@ DECLINE, ACCEPT, YES, NO = "decline", "accept", "yes", "no"
 """Answers with a meaning: DECLINE refuses any question. ACCEPT and YES agree to a question without fields. YES and NO
 also answer a boolean field."""
 
+MAX_SHOWN = 200
+"""Longest name or description of a server in a question, in characters."""
+
 MAX_INPUT = 20_000
 """Longest answer in characters."""
 
@@ -168,31 +171,38 @@ def call_of_question(question_id: str) -> str:
 
 
 def _question_parts(paused: PausedCall) -> Iterator[str]:
+    """Yield what the person reads. What this service says comes first, so that no long text of a server cuts it off."""
     request, ended_as = paused.request, paused.elicitation.ended_as
+    yield f"The server {paused.server} asks, for its tool {paused.call.name}. Answer `{DECLINE}` to refuse."
+    if ended_as is not None:
+        yield f"This server cannot wait: your answer makes the call once more. It has ended with: {_cut(ended_as)}"
     if paused.misfit:
         yield paused.misfit
-    yield f"The server {paused.server} asks, for its tool {paused.call.name}: {request.message}"
+    yield request.message
     if request.url:
         yield f"Open this address, and then answer `{ACCEPT}`: {request.url}"
     if len(request.fields) > 1 or any(not tuple(_choices(field)) for field in request.fields.values()):
         yield "\n".join(_described(request))
-    if ended_as is not None:
-        yield f"This server cannot wait. Its call has ended with: {ended_as}\nYour answer makes the call once more."
 
 
 def _described(request: InputRequest) -> Iterator[str]:
     required = _required(request)
     for name, field in request.fields.items():
-        told = [str(field.get("type", "string")), "required" if name in required else "optional"]
+        notes = [str(field.get("type", "string")), "required" if name in required else "optional"]
         choices = tuple(_choices(field))
         if choices:
-            told.append(f"one of {', '.join(choices)}")
-        text = str(field.get("description") or field.get("title") or "")
-        yield f"- {name} ({', '.join(told)}){f': {text}' if text.lower() not in {'', name.lower()} else ''}"
+            notes.append(f"one of {_cut(', '.join(choices))}")
+        text = _cut(str(field.get("description") or field.get("title") or ""))
+        yield f"- {_cut(name)} ({', '.join(notes)}){f': {text}' if text.lower() not in {'', name.lower()} else ''}"
     if len(request.fields) > 1:
         example = {name: EXAMPLES.get(str(field.get("type")), "…") for name, field in request.fields.items()}
         yield f"Answer with a JSON object, such as {json.dumps(example, ensure_ascii=False)}."
-    yield f"Answer `{DECLINE}` to refuse."
+
+
+def _cut(text: str) -> str:
+    """Return a text of a server on one line, at most MAX_SHOWN characters of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SHOWN else f"{line[:MAX_SHOWN]}…"
 
 
 def _options(request: InputRequest) -> Iterator[str]:
@@ -250,7 +260,7 @@ def read_input(request: InputRequest, text: str) -> InputGiven:
         ((name, field),) = fields.items()
         content = {name: _read_value(field, written)}
     if content is None:
-        named = ", ".join(fields)
+        named = ", ".join(map(_cut, fields))
         raise InvalidInput(f"The answer must be one JSON object with the fields {named}, or `{DECLINE}`.")
     content = {name: _value_of_choice(request.fields.get(name), value) for name, value in content.items()}
     misfit = next(_misfits(request, content), "")
@@ -293,15 +303,15 @@ def _value_of_choice(field: JsonObject | None, value: JsonValue) -> JsonValue:
 
 def _misfits(request: InputRequest, content: dict[str, JsonValue]) -> Iterator[str]:
     for name in sorted(_required(request) - content.keys()):
-        yield f"{name} is missing"
+        yield f"{_cut(name)!r} is missing"
     for name, value in content.items():
         field = request.fields.get(name)
         if field is None:
-            yield f"it has no field {name!r}"
+            yield f"it has no field {_cut(name)!r}"
         elif value is not None or name in _required(request):
             misfit = _misfit(field, value)
             if misfit:
-                yield f"{name} {misfit}"
+                yield f"{_cut(name)!r} {misfit}"
 
 
 def _misfit(field: JsonObject, value: JsonValue) -> str:
@@ -314,10 +324,10 @@ def _misfit(field: JsonObject, value: JsonValue) -> str:
         items = field.get("items")
         allowed = set(_values_by_title(items).values()) if isinstance(items, dict) else set()
         is_listed = all(isinstance(one, str) and (not allowed or one in allowed) for one in value)
-        return "" if is_listed else f"must be a list of: {', '.join(sorted(allowed)) or 'texts'}"
+        return "" if is_listed else f"must be a list of: {_cut(', '.join(sorted(allowed))) or 'texts'}"
     known = _values_by_title(field)
     if isinstance(value, str) and known and value not in known.values():
-        return f"must be one of: {', '.join(known.values())}"
+        return f"must be one of: {_cut(', '.join(known.values()))}"
     return _beyond(field, value)
 
 

@@ -139,6 +139,15 @@ class Wait:
         given = {resolution.call_id for resolution in self.resolutions}
         return tuple(awaited for awaited in self.calls if awaited.id not in given)
 
+    @property
+    def shown_questions(self) -> tuple[AwaitedCall, ...]:
+        """The open questions that one text may answer.
+
+        If the server of a tool asks, it is the first question alone, so that no other server gets its answer.
+        """
+        questions = tuple(awaited for awaited in self.open_calls if awaited.kind is WaitKind.ANSWER)
+        return questions[:1] if any(one.paused is not None for one in questions) else questions
+
     def kind_of(self, call_id: str) -> WaitKind | None:
         """Return what the call waited for, None if the wait has no such call."""
         return next((awaited.kind for awaited in self.calls if awaited.id == call_id), None)

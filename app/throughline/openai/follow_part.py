@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from throughline.domain.elicitation import QUESTION_COUNT_KEY
+from throughline.domain.elicitation import MAX_QUESTIONS, QUESTION_COUNT_KEY
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
@@ -82,7 +82,7 @@ def waits_of(message: Message) -> int:
     The calls of a step wait together.
     """
     asked = message.metadata.get(QUESTION_COUNT_KEY)
-    return (OUTSIDE in message.metadata) + (asked if isinstance(asked, int) else 0)
+    return (OUTSIDE in message.metadata) + (min(asked, MAX_QUESTIONS) if isinstance(asked, int) else 0)
 
 
 def newest_part(run: Run) -> int:

@@ -26,7 +26,7 @@ from throughline.domain.elicitation import (
 )
 from throughline.domain.errors import InvalidInput
 from throughline.domain.events import ToolAnswered, ToolProgress
-from throughline.domain.message import Message, NewMessage, Role, TextBlock, ToolCall, text_of
+from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, TextBlock, ToolCall, text_of
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import (
     OUTSIDE,
@@ -155,7 +155,12 @@ def _step_room(turn: Turn, conversation: Conversation) -> ResultByteBudget:
     most = turn.dependencies.config.max_step_result_bytes
     last = max((message.position for message in conversation.own if message.tool_calls), default=0)
     stored = (message for message in conversation.own if message.position > last)
-    return ResultByteBudget(most, most - sum(len(text_of(message.content).encode()) for message in stored))
+    return ResultByteBudget(most, most - sum(_stored_bytes(message.content) for message in stored))
+
+
+def _stored_bytes(content: Content) -> int:
+    images = () if isinstance(content, str) else (block for block in content if isinstance(block, ImageBlock))
+    return len(text_of(content).encode()) + sum(len(image.url) for image in images)
 
 
 async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: ResultByteBudget) -> Message | AwaitedCall:

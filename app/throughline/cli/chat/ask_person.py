@@ -1,6 +1,6 @@
 """Questions at the terminal about the calls of a waiting run: approvals, and answers that the model asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import httpx
 from rich.text import Text
@@ -26,6 +26,7 @@ from throughline.wire.json_shape import JsonDict
 
 SHOWN_CHARACTERS, SHOWN_LINES = 4_000, 60
 SHOWN_NAME = 64
+MAX_DIGITS = 4
 WAITS_FOR: Mapping[str, str] = {
     WaitKind.APPROVAL: "an approval of {name}",
     WaitKind.ANSWER: "the answer to a question",
@@ -143,11 +144,15 @@ async def _ask_question(screen: Screen, lines: LineReader, question: Question) -
         answer = typed.strip()
         if not answer:
             screen.note("write an answer; Ctrl-D leaves the question")
-        elif answer.isdecimal() and 1 <= int(answer[:3]) <= len(question.options):
-            return {"output": question.options[int(answer) - 1]}
         else:
-            return {"output": answer}
+            return {"output": chosen_option(question.options, answer)}
     return None
+
+
+def chosen_option(options: Sequence[str], answer: str) -> str:
+    """Return the option with the number that was typed, unless the answer is an option itself; else the answer."""
+    is_number = answer not in options and answer.isdecimal() and len(answer) <= MAX_DIGITS
+    return options[int(answer) - 1] if is_number and 1 <= int(answer) <= len(options) else answer
 
 
 async def _ask_approval(screen: Screen, lines: LineReader, call: WaitingCall) -> JsonDict | None:

@@ -21,6 +21,7 @@ from throughline.db.statements.rows import (
 )
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.domain.elicitation import MAX_QUESTIONS
 from throughline.domain.message import REDACTED_TEXT, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
@@ -33,7 +34,8 @@ _STORED = """
         from messages m left join lateral (
             select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
                 case when m.metadata ? 'redacted' then :redacted end) as answer
-            from generate_series(1, cast(m.metadata ->> 'waits' as integer)) as n (number)
+            from generate_series(1, case when jsonb_typeof(m.metadata -> 'waits') = 'number'
+                then cast(least(cast(m.metadata ->> 'waits' as numeric), {most}) as integer) end) as n (number)
         ) q on m.role = 'tool'
         where m.session_id = s.id and (m.role = 'user' or (m.role = 'tool' and
             (m.metadata ->> :outside = :answer or q.answer is not null)))
@@ -50,13 +52,14 @@ _BY_ID, _BY_EXTERNAL_ID = (
 """,
         session_columns=SESSION_COLUMNS,
         has_unstored=_HAS_UNSTORED,
-        stored=_STORED.format(text=MESSAGE_TEXT),
+        stored=_STORED.format(text=MESSAGE_TEXT, most=MAX_QUESTIONS),
         condition=condition,
     )
     for condition in ("s.id = :session_id", "s.external_id = :external_id and s.expires_at is null")
 )
 _STORED_SINCE = sql(
-    "select {stored} from sessions s where s.id = :session_id", stored=_STORED.format(text=MESSAGE_TEXT)
+    "select {stored} from sessions s where s.id = :session_id",
+    stored=_STORED.format(text=MESSAGE_TEXT, most=MAX_QUESTIONS),
 )
 _UNSTORED = sql(
     """

@@ -346,12 +346,13 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
     asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
     if asked:
         return tuple(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked)
-    questions = [awaited for awaited in wait.open_calls if awaited.kind is WaitKind.ANSWER]
     lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)
     if not is_new or lacks_results or brought.user_message is None or brought.steps:
         return ()
-    return tuple(Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in questions)
+    return tuple(
+        Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in wait.shown_questions
+    )
 
 
 def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:

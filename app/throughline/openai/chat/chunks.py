@@ -62,8 +62,7 @@ def answer_of(response: RunResponse) -> ChatAnswer:
     open_calls = () if last is None else _unanswered(response, last.tool_calls)
     calls = _of_kind(response, open_calls, WaitKind.TOOL_RESULT)
     approvals = _of_kind(response, open_calls, WaitKind.APPROVAL)
-    questions = (*_of_kind(response, open_calls, WaitKind.ANSWER), *_of_servers(response))
-    appended = [_question_text(call) for call in questions]
+    appended = [_question_text(call) for call in _questions(response, open_calls)]
     if approvals:
         appended.append(_approval_text(response.run, approvals))
     is_cut = last is not None and last.metadata.get("finish_reason") == "length"
@@ -146,10 +145,12 @@ def _unanswered(response: RunResponse, calls: Sequence[ToolCall]) -> tuple[ToolC
     return tuple(calls) if wait is None else tuple(call for call in calls if wait.kind_of(call.id) is not None)
 
 
-def _of_servers(response: RunResponse) -> tuple[ToolCall, ...]:
-    """Return the open questions of tools' servers."""
+def _questions(response: RunResponse, open_calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the questions that the next message answers; of a part that is over, those of the model."""
     wait = response.run.waiting_for if response.part.is_last else None
-    return () if wait is None else tuple(one.call for one in wait.calls if one.paused is not None)
+    if wait is None:
+        return _of_kind(response, open_calls, WaitKind.ANSWER)
+    return tuple(one.call for one in wait.shown_questions)
 
 
 def _of_kind(response: RunResponse, calls: Sequence[ToolCall], kind: WaitKind) -> tuple[ToolCall, ...]:

@@ -323,9 +323,8 @@ class AskedMessages:
     async def _ask_open(self, run: Run, wait: Wait, asked: Sequence[AskedCall]) -> None:
         known = {one.call_id: one for one in asked}
         number = -len(asked)
-        for call in wait.calls:
-            if call.kind is WaitKind.TOOL_RESULT:
-                continue
+        approvals = [call for call in wait.calls if call.kind is WaitKind.APPROVAL]
+        for call in (*approvals, *wait.shown_questions):
             found = known.get(call.id)
             if found is None:
                 number -= 1

@@ -15,7 +15,7 @@ from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.errors import QueueFull
 from throughline.domain.message import Source
 from throughline.domain.run import Caps, Run, RunInput, Submission
-from throughline.domain.tool import Resolution, WaitKind
+from throughline.domain.tool import Resolution
 from throughline.slack.store.conversations import take_bound
 from throughline.slack.store.people import Person, SlackId, ensure_user, guest_name, hold_person
 from throughline.slack.store.slack_events import (
@@ -67,8 +67,7 @@ def _open_question(row: Row) -> str | None:
     wait = wait_from(row["wait"], row["waits_until"])
     if wait is None:
         return None
-    questions = (call.id for call in wait.open_calls if call.kind is WaitKind.ANSWER and call.id in row["asked"])
-    return next(questions, None)
+    return next((call.id for call in wait.shown_questions if call.id in row["asked"]), None)
 
 
 _LOOK = sql("""
