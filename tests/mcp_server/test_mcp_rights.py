@@ -122,11 +122,13 @@ async def test_an_access_token_stays_with_its_sessions(keyed: ApiStage, anna: Ow
             await page.refusal("search_history", q="secret"),
             await page.refusal("list_sessions"),
         ]
+        listed = await page.result("tools/list")
         resources = await page.error("resources/list")
         resource = await page.error("resources/read", uri=f"throughline://sessions/{other['session_id']}")
 
     assert asked["status"] == run["status"] == "succeeded"
     assert len(read["messages"]) == 4
+    assert "Agents: " not in str(listed)
     assert all("There is no" in told for told in refused)
     assert all("not_allowed" in told for told in limited)
     assert (resources["code"], resource["code"]) == (-32000, -32602)

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from throughline.domain.errors import NotAuthenticated, ThroughlineError
+from throughline.domain.errors import NotAllowed, NotAuthenticated, ThroughlineError
+from throughline.domain.keys import Scope
 from throughline.domain.message import clean_text
 from throughline.http.body import validate
 from throughline.mcp_server import ask_agent, history
@@ -82,8 +83,12 @@ TOOLS = {
 
 
 async def list_tools(asked: McpRequest) -> JsonDict:
-    """Return all tools; the description of `ask_agent` names the agents."""
-    agents = asked.call.services.agents.all()
+    """Return all tools; the description of `ask_agent` names the agents to those who may list them."""
+    try:
+        await asked.authorize(Scope.READ, "GET", "/v1/agents")
+        agents = asked.call.services.agents.all()
+    except NotAllowed:
+        return {"tools": [tool.description for tool in TOOLS.values()]}
     named = "; ".join(f"{one.name}: {one.description}" if one.description else one.name for one in agents)
     asking = {"description": f"{inspect.getdoc(ask_agent.AskAgentArguments)}\n\nAgents: {named}"}
     return {"tools": [{**tool.description, **(asking if tool.starts_turn else {})} for tool in TOOLS.values()]}
