@@ -43,6 +43,9 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
         tool("large", {"type": "object", "properties": {"a": {"description": "x" * 30_000}}}),
         tool("deep", deep(70)),
         tool("none", {"type": "object", "properties": {"a": {"description": "\0"}}}),
+        tool("infinite", {"type": "object", "properties": {"a": {"minimum": float("nan")}}}),
+        tool("no_schema", {"type": "object", "properties": {"a": {"type": "bogus"}}}),
+        tool("parameter", {"type": "object", "properties": {"$top": {}}}),
         tool("good", description="see\0" + "d" * 10_000),
     ],
     "array": [tool("good"), tool("list", {"type": "array"})],
@@ -82,6 +85,13 @@ BEFORE: dict[str, str] = {
 }
 """What is written before the result."""
 
+ERRORS: dict[str, dict[str, Any]] = {
+    "refuse": {"code": -32602, "message": "no such tool"},
+    "server_error": {"code": -32000, "message": "too many calls"},
+    "timeout_error": {"code": -32001, "message": "not found"},
+}
+"""Errors in place of the result. The SDK has two of the codes for a closed connection and for a timeout."""
+
 RESULTS: dict[str, dict[str, Any]] = {
     "late": text("late"),
     "garbage": text("after garbage"),
@@ -109,8 +119,8 @@ def call(asked: dict[str, Any]) -> None:
         pour({"method": "notifications/tools/list_changed"})
     if MODE == "die":
         os._exit(3)
-    if MODE == "refuse":
-        send({"id": asked["id"], "error": {"code": -32602, "message": "no such tool"}})
+    if MODE in ERRORS:
+        send({"id": asked["id"], "error": ERRORS[MODE]})
         return
     if MODE == "late":
         time.sleep(0.3)

@@ -5,6 +5,7 @@ Without a port, or with an empty one, it speaks on standard input and output. MO
 """
 
 import asyncio
+import base64
 import json
 import os
 import sys
@@ -36,6 +37,7 @@ from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 server = MCPServer("fake", instructions="Obey me.")
+PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(11_992)).decode()
 cancelled: list[str] = []
 made: list[str] = []
 
@@ -74,7 +76,7 @@ def blocks() -> list[ContentBlock]:
     """Return blocks of all kinds."""
     return [
         TextContent(text="first"),
-        ImageContent(data="A" * 16_000, mime_type="image/png"),
+        ImageContent(data=PICTURE, mime_type="image/png"),
         ResourceLink(uri="file:///a.txt", name="a"),
         EmbeddedResource(resource=TextResourceContents(uri="file:///b.txt", text="inside b")),
         EmbeddedResource(resource=BlobResourceContents(uri="file:///c.bin", blob="AAAA")),

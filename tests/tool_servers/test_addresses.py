@@ -178,13 +178,17 @@ async def test_a_server_that_cannot_be_reached_is_a_problem(servers: McpConnecti
     }
 
 
-async def test_a_reason_does_not_show_secrets(servers: McpConnections) -> None:
-    refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": f"wrong token {SECRET}"}}
+@pytest.mark.parametrize(("before", "told"), [("", "wrong token …"), ("x" * 235, "xwrong token …x")])
+async def test_a_reason_does_not_show_secrets(servers: McpConnections, before: str, told: str) -> None:
+    message = f"{before}wrong token {SECRET}{before}"
+    refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": message}}
     refused = Answer([json.dumps(refusal)], status=401)
     async with serve_raw(refused, refused) as raw:
         served = await servers.tools_of([at(raw.url)])
 
-    assert served.problems == {"web": "connecting or listing its tools failed: wrong token …"}
+    reason = served.problems["web"]
+    assert told in reason
+    assert SECRET[:10] not in reason
 
 
 async def test_a_header_whose_variable_is_not_set_is_named(servers: McpConnections) -> None:

@@ -1,6 +1,7 @@
 """Tokens for servers at an address, by OAuth client credentials: asked for, kept, renewed, and refused in words."""
 
 import base64
+import itertools
 import json
 from collections.abc import AsyncGenerator
 
@@ -11,6 +12,7 @@ from fakes.service_process import free_port
 from fakes.tool_servers import outcome_of, served_call
 from fakes.waiting import HANG_SECONDS
 from throughline.domain.tool_server import ClientCredentials, ServedTools, ToolServer
+from throughline.tools.mcp_client import oauth
 from throughline.tools.mcp_client.bounds import Bounds
 from throughline.tools.mcp_client.connections import McpConnections
 from tool_servers.test_addresses import DISCOVERED, LISTED, answer
@@ -64,15 +66,27 @@ async def test_a_token_is_asked_for_once_and_sent_with_each_request(servers: Mcp
     assert base64.b64decode(header(tokens.heads[0]).removeprefix("Basic ")) == b"some+client:s3cret%2B%2F"
 
 
-async def test_a_token_that_has_expired_is_renewed(servers: McpConnections) -> None:
+async def test_a_token_that_has_expired_is_renewed(servers: McpConnections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth, "_now", itertools.count(step=100.0).__next__)
     async with (
-        serve_raw(token("one", expires_in=0), token("two"), token("unused")) as tokens,
+        serve_raw(token("one", expires_in=60), token("two"), token("unused")) as tokens,
         serve_raw(answer(1, DISCOVERED), answer(2, LISTED), answer(3, RESULT)) as raw,
     ):
         assert await call(servers, at(raw.url, tokens.url)) == "called"
         tokens.answers.clear()
 
     assert sent(raw) == ["two"] * 3
+
+
+@pytest.mark.parametrize("lasts", [0, -5, True, "60"])
+async def test_a_token_of_a_senseless_time_is_kept(servers: McpConnections, lasts: object) -> None:
+    async with (
+        serve_raw(token("one", expires_in=lasts)) as tokens,
+        serve_raw(answer(1, DISCOVERED), answer(2, LISTED), answer(3, RESULT)) as raw,
+    ):
+        assert await call(servers, at(raw.url, tokens.url)) == "called"
+
+    assert sent(raw) == ["one"] * 3
 
 
 async def test_a_token_that_is_refused_is_renewed_once(servers: McpConnections) -> None:

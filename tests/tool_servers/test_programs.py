@@ -231,10 +231,16 @@ async def test_noise_does_not_hide_the_answer(servers: McpConnections, mode: str
     assert await call(servers, hostile(mode)) == ToolOutcome(text)
 
 
-async def test_a_refused_call_says_what_the_server_said(servers: McpConnections) -> None:
-    assert await call(servers, hostile("refuse")) == ToolOutcome(
-        "bad__act was refused by its server: no such tool", is_error=True
-    )
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("refuse", "bad__act was refused by its server: no such tool"),
+        ("server_error", "bad__act failed: too many calls\nWhether it took effect is unknown."),
+        ("timeout_error", "bad__act failed: not found\nWhether it took effect is unknown."),
+    ],
+)
+async def test_an_error_says_what_the_server_said(servers: McpConnections, mode: str, text: str) -> None:
+    assert await call(servers, hostile(mode)) == ToolOutcome(text, is_error=True)
 
 
 @pytest.mark.parametrize("mode", ["lie", "pattern"])
@@ -269,6 +275,9 @@ async def test_a_tool_whose_schema_cannot_be_used_is_left_out(servers: McpConnec
         "large": "has an input schema of more than 20,000 bytes",
         "deep": "has an input schema of more than 60 levels",
         "none": "has NUL or half of a surrogate pair in its input schema",
+        "infinite": "has NaN or an infinite number in its input schema",
+        "no_schema": "has an input schema that is no JSON schema: ",
+        "parameter": "has a parameter '$top', whose name providers refuse",
     }.items():
         assert f"the tool {name!r} is left out: it {problem}" in problems
 

@@ -1,10 +1,12 @@
 """Servers that ask a person before they complete a call, in the way of each revision; progress and images of calls."""
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,24 @@ from throughline.domain.elicitation import Elicitation, read_input
 from throughline.domain.message import ImageBlock
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import CallProgress, ServedCall, ToolServer
+from throughline.tools.make_function_tool import ToolFailed
 from throughline.tools.mcp_client.bounds import Bounds
 from throughline.tools.mcp_client.connections import McpConnections
 
 pytest.importorskip("mcp.client.client", reason="the extra `mcp` is not installed")
+
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ImageContent,
+    InputRequiredResult,
+)
+
+from throughline.tools.mcp_client.elicitation import read_questions
+from throughline.tools.mcp_client.read_result import MAX_IMAGE_CHARACTERS, MAX_IMAGES, images_of_result
 
 FAKES = Path(waiting.__file__).parent
 BOUNDS = Bounds(wait_seconds=HANG_SECONDS, first_pause_seconds=0.01, relist_seconds=0.01, close_seconds=0.2)
@@ -41,6 +57,14 @@ def open_servers() -> McpConnections:
 async def servers() -> AsyncGenerator[McpConnections]:
     async with open_servers() as made:
         yield made
+
+
+def form(fields: dict[str, Any]) -> ElicitRequestFormParams:
+    return ElicitRequestFormParams(message="m", requested_schema={"type": "object", "properties": fields})
+
+
+def address(url: str) -> ElicitRequestURLParams:
+    return ElicitRequestURLParams(message="m", url=url)
 
 
 async def ask(servers: McpConnections, call: ServedCall) -> Elicitation:
@@ -118,8 +142,34 @@ async def test_a_question_among_several_calls_is_shown_to_nobody(servers: McpCon
 
     outcome = await outcome_of(servers, book)
 
+    async with asyncio.timeout(HANG_SECONDS):  # a new connection is sure of its calls
+        while not isinstance(await servers.call(await served_call(servers, OLD, "book")), Elicitation):
+            pass
     assert outcome.is_error
     assert "it may belong to another call" in outcome.text
+
+
+FORM = {"type": "object", "properties": {"x": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (ElicitRequestFormParams(message="m", requested_schema={**FORM, "x": float("nan")}), "NaN"),
+        (form({"x": {"type": ["string", "null"]}}), "that are no texts"),
+        (form({"x": {"type": "object"}}), "that are no texts"),
+        (form({f"x{number}": {"type": "string"} for number in range(51)}), "more than 50"),
+        (form({"x": {"type": "string", "title": "\0"}}), "with NUL"),
+        (address("https://paypal.example@evil.example/"), "hides where it leads"),
+        (address("https://"), "none of the web"),
+        (address("https://pаypal.example/"), "none of the web"),  # the first a is a Cyrillic one
+        (address("file:///etc/passwd"), "none of the web"),
+        (address("http://[::1"), "none of the web"),
+    ],
+)
+def test_what_a_person_cannot_be_asked_is_told_to_the_model(asked: ElicitRequestParams, reason: str) -> None:
+    with pytest.raises(ToolFailed, match=f"t was not completed: its server asks for input .*{reason}"):
+        read_questions("t", InputRequiredResult(input_requests={"q": ElicitRequest(params=asked)}))
 
 
 async def test_a_server_may_come_back_without_a_question(servers: McpConnections) -> None:
@@ -143,5 +193,25 @@ async def test_images_of_results_are_shown_if_the_agent_wants_them(servers: McpC
 
     assert without.images == ()
     assert "[image image/png, 12 kB]" in without.text
-    assert shown.images == (ImageBlock(f"data:image/png;base64,{'A' * 16_000}"),)
+    assert [image.url[:34] for image in shown.images] == ["data:image/png;base64,iVBORw0KGgoA"]
     assert "[image" not in shown.text
+
+
+@pytest.mark.parametrize(
+    ("data", "mime_type"),
+    [
+        ("AAAA", "image/png"),
+        ("iVBORw0KGgo=", "image/jpeg"),
+        ("iVBORw0KGgo=", "image/svg+xml"),
+        ("no base64", "image/png"),
+    ],
+)
+def test_what_is_no_image_is_not_given_to_the_model(data: str, mime_type: str) -> None:
+    picture, other = "iVBORw0KGgo=", ImageContent(data=data, mime_type=mime_type)
+    result = CallToolResult(content=[other, ImageContent(data=picture, mime_type="image/png")])
+
+    assert images_of_result(result) == (ImageBlock(f"data:image/png;base64,{picture}"),)
+
+
+def test_as_many_images_as_are_taken_fit_into_a_message() -> None:
+    assert Bounds().message_bytes > MAX_IMAGES * MAX_IMAGE_CHARACTERS

@@ -44,9 +44,18 @@ KNOWN_KEYWORDS = Draft202012Validator(
 )
 """The schema of schemas that have no keyword of another dialect, which a check would ignore."""
 
+SCHEMAS = Draft202012Validator({"$ref": DIALECT}, offline=True)
+"""The schema of schemas."""
+
 
 class SchemaInvalid(ValueError):
     """Raised for a schema that cannot be used; the text says where, what, and what to do."""
+
+
+def schema_misfit(schema: JsonObject) -> str:
+    """Return why `schema` is no JSON schema of the dialect 2020-12, '' if it is one. Unknown keywords are allowed."""
+    error = next(SCHEMAS.iter_errors(dict(schema)), None)
+    return "" if error is None else _one_line(describe(error))
 
 
 def check_schema(schema: JsonObject) -> None:

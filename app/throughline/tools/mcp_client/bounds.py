@@ -23,7 +23,7 @@ class Bounds:
     relist_seconds: float = 5.0
     list_seconds: float = 300.0
     close_seconds: float = 2.0
-    message_bytes: int = 4_000_000
+    message_bytes: int = 8_000_000
 
 
 class NotConnected(Exception):

@@ -10,10 +10,8 @@ from dataclasses import replace
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    REQUEST_TIMEOUT,
     URL_ELICITATION_REQUIRED,
     CallToolRequest,
     CallToolRequestParams,
@@ -28,12 +26,11 @@ from throughline.domain.elicitation import NO_ELICITATION, Elicitation, InputGiv
 from throughline.domain.message import clean_text
 from throughline.domain.tool import ToolOutcome
 from throughline.domain.tool_server import CallProgress, ServedCall, ServedTool
-from throughline.execution.call_plugin import PluginTimedOut
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.json_schema import find_misfit
 from throughline.tools.make_function_tool import ToolFailed, failed, result_text
 from throughline.tools.mcp_client.elicitation import (
-    QuestionsInCalls,
+    OpenCalls,
     RunningCall,
     read_addresses,
     read_questions,
@@ -50,8 +47,8 @@ SDK_TIMEOUT_MARGIN_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
 """Pauses before a call is made again for a server that only returned a state."""
 
-UNANSWERED_CODES = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT})
-"""Error codes of the SDK's own: the server has not answered the call."""
+STATE_EXPIRED = {"reason": "invalid_request_state"}
+"""What servers made with the SDK say of a state that they do not take; the tool has not run."""
 
 REPORT_SECONDS = 0.5
 """Shortest time between two reports of a call's progress."""
@@ -61,31 +58,21 @@ MAX_PROGRESS_TEXT = 500
 
 
 async def call_tool(
-    client: Client, call: ServedCall, arguments: dict[str, JsonValue], questions: QuestionsInCalls, max_bytes: int
+    client: Client, call: ServedCall, arguments: dict[str, JsonValue], open_calls: OpenCalls, max_bytes: int
 ) -> ToolOutcome | Elicitation:
     """Call the tool and return its result, or what its server asks before.
 
-    Raises ToolFailed with the reason, PluginTimedOut.
+    Raises ToolFailed with the reason.
 
     The SDK's own call would check results against the server's schema in this process, where a pattern may take for
     ever.
     """
-    name = call.tool.spec.name
-    with questions.during(name, call.elicitation) as running:
-        try:
-            result = await _complete(client, call, arguments)
-            running.has_ended = True
-        except MCPError as error:
-            running.has_ended = error.code not in UNANSWERED_CODES
-            asked = _asked_in_error(running, error)
-            if asked is None:
-                raise _tool_error(name, error) from error
-            return asked
-        except ValidationError as error:
-            raise ToolFailed(f"{name}: the server's answer is not valid MCP. {UNKNOWN}") from error
+    name, takes_images = call.tool.spec.name, call.tool.server.images
+    with open_calls.during(name, call.elicitation) as running:
+        result = await _result(client, call, arguments, running, open_calls.is_lost)
     if isinstance(result, Elicitation):
         return result
-    text = result_text(text_of_result(result, with_images=call.tool.server.images), max_bytes)
+    text = result_text(text_of_result(result, with_images=takes_images), max_bytes)
     asked = running.open_question(text)
     if asked is not None:
         return asked
@@ -94,14 +81,40 @@ async def call_tool(
     misfit = await _misfit(call.tool, result)
     if misfit:
         raise ToolFailed(f"{name} was called, but its result does not fit the schema that its server gave: {misfit}")
-    return ToolOutcome(text, images=images_of_result(result) if call.tool.server.images else ())
+    return ToolOutcome(text, images=images_of_result(result) if takes_images else ())
+
+
+async def _result(
+    client: Client,
+    call: ServedCall,
+    arguments: dict[str, JsonValue],
+    running: RunningCall,
+    is_lost: Callable[[], bool],
+) -> CallToolResult | Elicitation:
+    """Return what the server answers, or asks by an error. Raises ToolFailed."""
+    name = call.tool.spec.name
+    try:
+        result = await _complete(client, call, arguments)
+    except ValidationError as error:
+        raise ToolFailed(f"{name}: the server's answer is not valid MCP. {UNKNOWN}") from error
+    except MCPError as error:
+        if is_lost():  # the code alone does not say it: servers use the SDK's codes, too
+            lost = f"the connection to its server ended before the result ({error.message})"
+            raise ToolFailed(f"{name}: {lost}. {UNKNOWN}") from error
+        running.has_ended = True
+        asked = _asked_in_error(running, error)
+        if asked is None:
+            raise ToolFailed(_error_text(name, error)) from error
+        return asked
+    running.has_ended = True
+    return result
 
 
 async def _complete(client: Client, call: ServedCall, arguments: dict[str, JsonValue]) -> CallToolResult | Elicitation:
     """Send the call until it is completed, or a person has to answer first.
 
-    A server may return nothing but a state to come back with. It may also have forgotten the state by the time at which
-    the person has answered; then the call begins again, and equal questions get the answers.
+    A server may return nothing but a state to come back with. It may also refuse its state as expired by the time at
+    which the person has answered; then the call begins again, and equal questions get the answers.
     """
     elicitation, answers, pause = call.elicitation, list[InputGiven](), FIRST_PAUSE_SECONDS
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
@@ -111,7 +124,7 @@ async def _complete(client: Client, call: ServedCall, arguments: dict[str, JsonV
         try:
             result = await _send(client, call, arguments, elicitation)
         except MCPError as error:
-            if error.code != INVALID_PARAMS or elicitation.state is None or not may_begin_again:
+            if error.data != STATE_EXPIRED or elicitation.state is None or not may_begin_again:
                 raise
             elicitation, answers, may_begin_again = NO_ELICITATION, list(elicitation.answers), False
             continue
@@ -169,21 +182,13 @@ def _asked_in_error(running: RunningCall, error: MCPError) -> Elicitation | None
     if error.code == URL_ELICITATION_REQUIRED:
         for request in read_addresses(running.tool, error.data):
             running.ask(request)
-    return running.open_question(clean_text(error.message)) if running.has_ended else None
+    return running.open_question(clean_text(error.message))
 
 
-def _tool_error(name: str, error: MCPError) -> Exception:
-    match error.code:
-        case _ if error.code == REQUEST_TIMEOUT:
-            return PluginTimedOut()
-        case _ if error.code == CONNECTION_CLOSED:
-            return ToolFailed(
-                f"{name}: the connection to its server ended before the result ({error.message}). {UNKNOWN}"
-            )
-        case _ if error.code in {INVALID_PARAMS, METHOD_NOT_FOUND}:
-            return ToolFailed(f"{name} was refused by its server: {error.message}")
-        case _:
-            return ToolFailed(f"{name} failed: {error.message}\n{UNKNOWN}")
+def _error_text(name: str, error: MCPError) -> str:
+    if error.code in {INVALID_PARAMS, METHOD_NOT_FOUND}:
+        return f"{name} was refused by its server: {error.message}"
+    return f"{name} failed: {error.message}\n{UNKNOWN}"
 
 
 async def _misfit(tool: ServedTool, result: CallToolResult) -> str:

@@ -8,6 +8,7 @@ import contextvars
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import structlog
 from mcp.client import Transport
@@ -30,7 +31,7 @@ from throughline.execution.error_boundary import Raised, outcome_of_awaiting, ru
 from throughline.tools.mcp_client.bounds import Bounds, NotConnected
 from throughline.tools.mcp_client.call_tool import call_tool
 from throughline.tools.mcp_client.choose_tools import NO_TOOL_LIST, ToolList
-from throughline.tools.mcp_client.elicitation import QuestionsInCalls
+from throughline.tools.mcp_client.elicitation import OpenCalls
 from throughline.tools.mcp_client.http import address_transport
 from throughline.tools.mcp_client.oauth import TokenSource
 from throughline.tools.mcp_client.read_tool_list import read_tool_list
@@ -72,7 +73,7 @@ class Connection:
         self._client: Client | None = None
         self._tool_list = NO_TOOL_LIST
         self._listed_at: float | None = None
-        self._questions = QuestionsInCalls()
+        self._open_calls = OpenCalls(self._is_lost, self._report_lost)
         self._changes = (0, 0, 0)
         self._changed_at: float | None = None
         self._protocol: str | None = None
@@ -107,7 +108,7 @@ class Connection:
             tools=len(self._tool_list.tools) if is_listed else None,
             protocol=self._protocol,
             listed_seconds_ago=_seconds_since(self._listed_at),
-            problems=tuple(map(self._without_secrets, self._tool_list.problems)) if is_listed else (),
+            problems=self._tool_list.problems if is_listed else (),
             last_change=None if changed_ago is None else ListChange(*self._changes, changed_ago),
         )
 
@@ -133,7 +134,7 @@ class Connection:
         limit = asyncio.timeout(call.tool.server.timeout_seconds)
         try:
             async with limit:
-                return await call_tool(client, call, arguments, self._questions, max_bytes)
+                return await call_tool(client, call, arguments, self._open_calls, max_bytes)
         except TimeoutError:
             if limit.expired():
                 raise PluginTimedOut from None
@@ -203,13 +204,13 @@ class Connection:
         log.warning("mcp connection failed", server=self._server.name, reason=self._problem, failures=self._failures)
 
     async def _keep_connected(self) -> None:
-        questions = QuestionsInCalls()
+        open_calls = OpenCalls(self._is_lost, self._report_lost)
         async with (
             asyncio.timeout(self._bounds.connect_seconds) as limit,
             self._transport() as transport,
             Client(
                 transport,
-                elicitation_callback=questions.answer,
+                elicitation_callback=open_calls.answer,
                 read_timeout_seconds=REQUEST_SECONDS,
                 message_handler=self._receive,
                 client_info=CLIENT,
@@ -218,14 +219,18 @@ class Connection:
         ):
             await self._list(client)
             limit.reschedule(None)
-            self._client, self._questions = client, questions
+            self._client, self._open_calls = client, open_calls
             self._protocol, self._connected_at = client.protocol_version, asyncio.get_running_loop().time()
             self._attempt_ended.set()
             async with running_concurrently(lambda: self._listen(client), "mcp subscription"):
                 await self._renew_lists(client)
 
     async def _list(self, client: Client) -> None:
-        before, self._tool_list = self._tool_list, await read_tool_list(client, self._bounds)
+        read = await read_tool_list(client, self._bounds)
+        before, self._tool_list = (
+            self._tool_list,
+            replace(read, problems=tuple(map(self._without_secrets, read.problems))),
+        )
         was_listed, self._listed_at = self._listed_at is not None, asyncio.get_running_loop().time()
         if not was_listed:
             return
@@ -265,6 +270,9 @@ class Connection:
         if isinstance(message, ToolListChangedNotification):
             self._wake.set()
 
+    def _is_lost(self) -> bool:
+        return self._client is None or bool(self._lost_reason)
+
     def _report_lost(self, reason: str) -> None:
         self._lost_reason = self._lost_reason or reason
         self._lost_event.set()
@@ -299,7 +307,8 @@ class Connection:
 
     def _reason(self, error: BaseException) -> str:
         """Return why the connection ended, without the values of variables."""
-        return self._without_secrets(self._lost_reason or self._reason_of(only_cause_of(error)))
+        reason = self._without_secrets(self._lost_reason or self._reason_of(only_cause_of(error)))
+        return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
     def _without_secrets(self, text: str) -> str:
         for secret in (*self._secrets, *(self._tokens.recent_tokens if self._tokens else ())):
@@ -313,10 +322,10 @@ class Connection:
             case TimeoutError():
                 return f"it did not list its tools within {self._bounds.connect_seconds:g} seconds"
             case MCPError():
-                return f"connecting or listing its tools failed: {clean_text(error.message)[:MAX_REASON]}"
+                return f"connecting or listing its tools failed: {clean_text(error.message)}"
             case ValidationError():
                 place = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
-                return f"its answer is not valid MCP, at {clean_text(place)[:MAX_REASON]}"
+                return f"its answer is not valid MCP, at {clean_text(place)}"
             case _:
                 return f"it failed with {class_names(error)}"
 

@@ -6,9 +6,10 @@ made again.
 """
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from mcp.client.session import ClientRequestContext
 from mcp_types import (
@@ -69,9 +70,8 @@ def _read_parameters(tool: str, name: str, asked: ElicitRequestParams) -> InputR
     if not _is_clean(name):
         raise _unusable(tool, "a name with NUL")
     if isinstance(asked, ElicitRequestURLParams):
-        is_usable = asked.url.startswith(("https://", "http://")) and len(asked.url) <= MAX_URL
-        if not is_usable or not asked.url.isprintable() or " " in asked.url:
-            raise _unusable(tool, "an address that is none of the web")
+        if not _is_address(asked.url):
+            raise _unusable(tool, "an address that is none of the web, or that hides where it leads")
         return InputRequest(name, shown, {}, asked.url)
     problem = _schema_problem(asked)
     if problem:
@@ -79,15 +79,33 @@ def _read_parameters(tool: str, name: str, asked: ElicitRequestParams) -> InputR
     return InputRequest(name, shown, asked.requested_schema)
 
 
+def _is_address(url: str) -> bool:
+    """Return whether the text is an address of the web, in ASCII and without the name of a user before the host."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= MAX_URL
+    return is_plain and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
+
+
 def _schema_problem(asked: ElicitRequestFormParams) -> str:
     """Return why a person cannot fill in the form, '' if one can."""
     fields = asked.requested_schema.get("properties")
-    text = json.dumps(asked.requested_schema, ensure_ascii=False)
+    try:
+        text = json.dumps(asked.requested_schema, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return "a form with NaN or an infinite number"
     if not isinstance(fields, dict) or len(fields) > MAX_FIELDS or len(text.encode()) > MAX_SCHEMA_BYTES:
         return f"a form without fields, with more than {MAX_FIELDS} or of more than {MAX_SCHEMA_BYTES:,} bytes"
-    if not _is_clean(text) or not all(isinstance(one, dict) and one.get("type") in TYPES for one in fields.values()):
+    if not _is_clean(text) or not all(map(_is_field, fields.values())):
         return "a form with NUL, or with fields that are no texts, numbers, choices or lists"
     return ""
+
+
+def _is_field(schema: object) -> bool:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return isinstance(kind, str) and kind in TYPES
 
 
 def _is_clean(text: str) -> bool:
@@ -143,16 +161,20 @@ class RunningCall:
         return Elicitation((self.asked,), earlier=self.elicitation.answers, ended_as=result_text[:MAX_MESSAGE])
 
 
-class QuestionsInCalls:
-    """The questions that a server of an older revision asks on one connection while it is called.
+class OpenCalls:
+    """The calls that run on one connection, and the questions that a server of an older revision asks in them.
 
     Such a question does not say to which call it belongs. It is shown only if one call runs and none was given up
-    before, because it might be about another user's call.
+    before, because it might be about another user's call. Once it was not shown for a call that was given up, and no
+    call runs, the connection is reported as lost, so that a new one can ask again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_lost: Callable[[], bool], report_lost: Callable[[str], None]) -> None:
+        """Watch no call yet. `is_lost` tells whether the connection has ended."""
+        self.is_lost = is_lost
+        self._report_lost = report_lost
         self._calls: list[RunningCall] = []
-        self._is_ambiguous = False
+        self._is_ambiguous = self._has_refused = False
 
     @contextmanager
     def during(self, tool: str, elicitation: Elicitation) -> Generator[RunningCall]:
@@ -164,10 +186,13 @@ class QuestionsInCalls:
         finally:
             self._calls.remove(call)
             self._is_ambiguous = self._is_ambiguous or not call.has_ended
+            if self._has_refused and not self._calls:
+                self._report_lost("it asked a question that may belong to a call that was given up")
 
     async def answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG002  # the SDK names both
         """Return a person's answer if there is one; else cancel the question, and keep it for a person."""
         if len(self._calls) != 1 or self._is_ambiguous:
+            self._has_refused = self._is_ambiguous
             return ErrorData(code=INVALID_REQUEST, message="No question can be asked: it may belong to another call")
         (call,) = self._calls
         try:

@@ -6,6 +6,7 @@ the secret.
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class TokenSource:
         self._token = token
         self.recent_tokens = [token, *self.recent_tokens[:1]]
         self._valid_until = None
-        if isinstance(lasts, int | float) and not isinstance(lasts, bool):
+        if isinstance(lasts, int | float) and not isinstance(lasts, bool) and 0 < lasts < math.inf:
             seconds = min(lasts, MAX_LIFETIME_SECONDS)
             self._valid_until = _now() + seconds - min(RENEW_BEFORE_SECONDS, seconds / 2)
 

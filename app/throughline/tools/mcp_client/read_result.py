@@ -18,8 +18,13 @@ from mcp_types import (
 
 from throughline.domain.message import ImageBlock
 
-IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""The images that providers take."""
+BEGINNINGS = {
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
+"""How the images begin that providers take, by type. One refused image would have every later prompt refused."""
 
 MAX_IMAGES = 4
 MAX_IMAGE_CHARACTERS = 1_400_000
@@ -47,11 +52,11 @@ def _image_blocks(result: CallToolResult) -> list[ContentBlock]:
 
 
 def _is_shown(image: ImageContent) -> bool:
-    """Return whether providers take the image: its type, its size, and base64 that is complete."""
-    if image.mime_type not in IMAGE_TYPES or len(image.data) > MAX_IMAGE_CHARACTERS:
+    """Return whether providers take the image: its type, its size, complete base64, and the beginning of its bytes."""
+    if image.mime_type not in BEGINNINGS or len(image.data) > MAX_IMAGE_CHARACTERS:
         return False
     try:
-        return bool(base64.b64decode(image.data, validate=True))
+        return base64.b64decode(image.data, validate=True).startswith(BEGINNINGS[image.mime_type])
     except ValueError:
         return False
 

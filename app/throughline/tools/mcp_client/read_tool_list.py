@@ -1,6 +1,7 @@
 """Reading of a server's list of tools, which may be long, broken or hostile."""
 
 import json
+import re
 from collections.abc import Mapping
 
 from mcp.client.client import Client
@@ -8,7 +9,14 @@ from mcp_types import Tool
 
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.message import clean_text
-from throughline.execution.json_schema import MAX_LEVELS, MAX_SCHEMA_BYTES, SchemaInvalid, check_schema, is_too_deep
+from throughline.execution.json_schema import (
+    MAX_LEVELS,
+    MAX_SCHEMA_BYTES,
+    SchemaInvalid,
+    check_schema,
+    is_too_deep,
+    schema_misfit,
+)
 from throughline.tools.mcp_client.bounds import Bounds
 from throughline.tools.mcp_client.choose_tools import ListedTool, ToolList
 
@@ -16,6 +24,9 @@ MAX_PAGES = 20
 MAX_LISTED = 1_000
 MAX_TOOL_NAME = 128
 """Longest name of a tool; the protocol recommends the same."""
+
+PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""Names of parameters that providers take."""
 
 MAX_DESCRIPTION = 4_000
 MAX_PROBLEMS = 10
@@ -56,16 +67,35 @@ def _problem(tool: Tool) -> str:
     """Return why the tool cannot be used, '' if it can."""
     if not tool.name or len(tool.name) > MAX_TOOL_NAME or clean_text(tool.name) != tool.name:
         return f"has no name of 1 to {MAX_TOOL_NAME} characters without NUL"
+    return _size_problem(tool) or _schema_problem(tool.input_schema)
+
+
+def _size_problem(tool: Tool) -> str:
+    """Return why the input schema is none that can be checked, '' if it can."""
     if tool.input_schema.get("type") != "object" or not isinstance(tool.input_schema.get("properties", {}), Mapping):
         return "has an input schema that is not one of an object"
     if is_too_deep(tool.input_schema):
         return f"has an input schema of more than {MAX_LEVELS} levels"
-    text = json.dumps(tool.input_schema, ensure_ascii=False)
+    try:
+        text = json.dumps(tool.input_schema, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return "has NaN or an infinite number in its input schema"
     if clean_text(text) != text or "\\u0000" in text:
         return "has NUL or half of a surrogate pair in its input schema"
     if len(text.encode()) > MAX_SCHEMA_BYTES:
         return f"has an input schema of more than {MAX_SCHEMA_BYTES:,} bytes"
     return ""
+
+
+def _schema_problem(schema: JsonObject) -> str:
+    """Return what providers would refuse of the input schema, '' if nothing."""
+    properties = schema.get("properties", {})
+    names = properties if isinstance(properties, Mapping) else {}
+    wrong_name = next((name for name in names if not PROPERTY.fullmatch(name)), None)
+    if wrong_name is not None:
+        return f"has a parameter {wrong_name[:MAX_SHOWN]!r}, whose name providers refuse"
+    misfit = schema_misfit(schema)
+    return f"has an input schema that is no JSON schema: {misfit}" if misfit else ""
 
 
 def _listed(tool: Tool) -> ListedTool:
