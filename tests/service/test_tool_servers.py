@@ -157,7 +157,8 @@ async def test_a_question_of_a_server_survives_a_kill(
         told = await result_of(service, session)
 
     (asked,) = run["waiting_for"]["calls"]
-    assert (asked["id"], asked["name"], asked["kind"]) == ("call_1:1", "ask_user", "answer")
+    kept = [asked[key] for key in ("id", "name", "kind", "server")]
+    assert kept == ["call_1:1", "ask_user", "answer", "fake"]
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "calls.0.output")
     assert third.json()["message"]["content"] == "It is booked."
     assert told == "2 in Husum, sure: True, call 1"

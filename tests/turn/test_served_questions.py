@@ -94,6 +94,7 @@ async def test_the_question_is_kept_with_the_event_of_the_wait(database: Databas
     (waiting,) = [one.event for one in stored if isinstance(one.event, RunWaiting)]
     assert waiting.run.wait is not None
     assert read_question(waiting.run.wait.calls[0].arguments).text == question_of(run)
+    assert [call.server for call in waiting.run.wait.calls] == ["shop"]
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_again(database: Database) -> None:

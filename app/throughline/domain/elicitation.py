@@ -148,7 +148,6 @@ class PausedCall:
             "question": "\n\n".join(_question_parts(self)),
             "options": list(_options(request)),
             "tool": self.call.name,
-            "server": self.server,
             "schema": dict(request.schema),
         }
         if request.url:

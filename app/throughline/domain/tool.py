@@ -54,12 +54,14 @@ class ApprovalDecision(StrEnum):
 class AwaitedCall:
     """A tool call that waits, and for what.
 
-    A question of a tool's server is a call of `ask_user` that no model made; `paused` is the call for which it asks.
+    A question of an MCP server is a call of `ask_user` that no model made. `server` is that server's name, None for
+    calls of the model. `paused` is the call for which the server asks, None in events.
     """
 
     call: ToolCall
     kind: WaitKind
     paused: PausedCall | None = None
+    server: str | None = None
 
     @property
     def id(self) -> str:

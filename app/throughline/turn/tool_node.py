@@ -203,7 +203,7 @@ def _question(state: TurnState, resolved: "ResolvedCall", elicitation: Elicitati
         metadata=resolved.metadata,
         misfit=resolved.misfit,
     )
-    return AwaitedCall(paused.as_question(), WaitKind.ANSWER, paused)
+    return AwaitedCall(paused.as_question(), WaitKind.ANSWER, paused, paused.server)
 
 
 async def _outcome(

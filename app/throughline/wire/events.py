@@ -36,6 +36,7 @@ class WaitingCall(Shape):
     name: str
     arguments: str = Field(description="the JSON text that the model wrote")
     kind: Annotated[str, one_of(*WaitKind)]
+    server: str | None = Field(None, description="the MCP server that asks; null for a call of the model")
 
 
 class WaitingFor(Shape):

@@ -48,7 +48,7 @@ from throughline.domain.message import Message, ToolCall
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Lease, Run, RunStatus
 from throughline.domain.summary import CompactionOutcome
-from throughline.domain.tool import NewWait, Wait, awaited
+from throughline.domain.tool import AwaitedCall, NewWait, Wait, WaitKind, awaited
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
@@ -112,7 +112,9 @@ def stored_wait(wait: NewWait) -> StoredEvent:
     It equals that of `RunWaiting`, and is used before the wait is stored.
     """
     kinds: dict[str, JsonValue] = {awaited.call.id: awaited.kind.value for awaited in wait.calls}
-    questions: dict[str, JsonValue] = {one.id: one.arguments for one in wait.calls if one.paused is not None}
+    questions: dict[str, JsonValue] = {
+        one.id: {"server": one.server, "arguments": one.arguments} for one in wait.calls if one.server is not None
+    }
     data: JsonObject = {
         "message_id": str(wait.message_id),
         "kinds": kinds,
@@ -218,8 +220,11 @@ def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
 
 def _as_waiting(run: Run, message: Message, data: Stored) -> Run:
     """Return the run as it was when it began to wait for calls of `message`, since its row holds the current state."""
-    questions = (ToolCall(call_id, ASK_USER, arguments) for call_id, arguments in data.get("questions", {}).items())
-    calls = awaited((*message.tool_calls, *questions), data["kinds"])
+    questions = (
+        AwaitedCall(ToolCall(call_id, ASK_USER, one["arguments"]), WaitKind.ANSWER, server=one["server"])
+        for call_id, one in data.get("questions", {}).items()
+    )
+    calls = (*awaited(message.tool_calls, data["kinds"]), *questions)
     wait = Wait(calls, datetime.fromisoformat(data["until"]), fence=0)
     return replace(
         run, status=RunStatus.WAITING, wait=wait, error=None, message_id=None, context=None, finished_at=None

@@ -70,7 +70,9 @@ def _awaited_data(awaited: AwaitedCall) -> dict[str, JsonValue]:
 def _awaited_from(stored: Stored) -> AwaitedCall:
     call = ToolCall(id=stored["id"], name=stored["name"], arguments=stored["arguments"])
     paused = stored.get("paused")
-    return AwaitedCall(call, WaitKind(stored["kind"]), None if paused is None else _paused_from(paused))
+    if paused is None:
+        return AwaitedCall(call, WaitKind(stored["kind"]))
+    return AwaitedCall(call, WaitKind(stored["kind"]), _paused_from(paused), paused["server"])
 
 
 def _paused_from(stored: Stored) -> PausedCall:
