@@ -116,6 +116,14 @@ async def steps(context: Context) -> str:
 
 
 @server.tool(structured_output=False)
+async def half(context: Context) -> str:
+    """Tell progress, and never end."""
+    await context.report_progress(1, 2, "half of it")
+    await anyio.sleep_forever()
+    return ""
+
+
+@server.tool(structured_output=False)
 def comes_back(context: Context) -> InputRequiredResult | str:
     """Want to be called again, without a question."""
     return "came back" if context.request_state else InputRequiredResult(request_state="state")

@@ -16,6 +16,8 @@ from console.test_chat_page import HOSTILE
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
 from fakes.service_process import ServiceProcess, free_port, run_service
 from fakes.waiting import HANG_SECONDS
+from service.test_tool_servers import calling
+from service.test_tool_servers import environment as environment_of_servers
 from throughline.console.chat import SHOWN
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
@@ -232,6 +234,18 @@ async def test_a_call_is_approved_with_changed_arguments_and_a_question_answered
 
         told = await visit.page.locator("#messages").inner_text()
         assert "b.txt is deleted" in told
+
+
+async def test_the_progress_of_a_call_is_shown(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(calling("half"))
+    async with run_service(folder, environment_of_servers(folder, on_double)) as service, visiting(service) as visit:
+        await visit.open_chat("served")
+        await visit.say("go")
+        await visit.until('details[data-of="call_1"] > summary', "1 / 2 half of it")
+        await visit.page.click("#stop")
+        await visit.page.locator("#stop").wait_for(state="hidden")
 
 
 async def test_a_message_is_edited_and_asked_again_in_a_copy(

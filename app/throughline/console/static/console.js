@@ -190,7 +190,14 @@ function openChat(session) {
     on("reasoning.delta", (data) => writer(data.message_id).addReasoning(data.text));
     on("message.delta", (data) => writer(data.message_id).addText(data.text));
     on("tool.call", (data) => writer(data.message_id).showCall(data));
-    on("tool.result", sync);
+    const showProgress = async (call, text) => {
+      await syncing; // the message with the call may still be loading
+      const shown = [...messages.querySelectorAll(`details[data-of="${CSS.escape(call)}"] > summary > span`)].at(-1);
+      if (shown) shown.textContent = text;
+    };
+    on("tool.progress", ({ call_id, progress, total, message }) =>
+      showProgress(call_id, ` ${progress}${total === null ? "" : ` / ${total}`} ${message}`));
+    on("tool.result", (data) => { showProgress(data.id, ""); sync(); });
     on("message.completed", (data) => { written.get(data.message.id)?.finish(); sync(); });
     on("reset", () => { for (const one of written.values()) one.item.remove(); written.clear(); });
     on("run.waiting", end);
