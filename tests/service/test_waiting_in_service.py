@@ -107,7 +107,7 @@ async def test_a_client_brings_a_tool_and_its_result(
 
     assert (first["message"], first["run"]["status"]) == (None, "waiting")
     (call,) = first["run"]["waiting_for"]["calls"]
-    assert call == {"id": "call_1", "name": "weather", "arguments": "{}", "kind": "tool_result"}
+    assert call == {"id": "call_1", "name": "weather", "arguments": "{}", "kind": "tool_result", "server": None}
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/invalid_input")
     names = [line.removeprefix("event: ") for line in answer.text.splitlines() if line.startswith("event: ")]
     assert (names[0], names[-1]) == ("run.started", "run.completed")
