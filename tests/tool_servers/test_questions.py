@@ -34,7 +34,7 @@ from mcp_types import (
 )
 
 from throughline.tools.mcp_client.elicitation import read_questions
-from throughline.tools.mcp_client.read_result import MAX_IMAGE_CHARACTERS, MAX_IMAGES, images_of_result
+from throughline.tools.mcp_client.read_result import MAX_IMAGE_CHARACTERS, MAX_IMAGES, read_result
 
 FAKES = Path(waiting.__file__).parent
 BOUNDS = Bounds(wait_seconds=HANG_SECONDS, first_pause_seconds=0.01, relist_seconds=0.01, close_seconds=0.2)
@@ -210,7 +210,7 @@ def test_what_is_no_image_is_not_given_to_the_model(data: str, mime_type: str) -
     picture, other = "iVBORw0KGgo=", ImageContent(data=data, mime_type=mime_type)
     result = CallToolResult(content=[other, ImageContent(data=picture, mime_type="image/png")])
 
-    assert images_of_result(result) == (ImageBlock(f"data:image/png;base64,{picture}"),)
+    assert read_result(result, takes_images=True)[1] == (ImageBlock(f"data:image/png;base64,{picture}"),)
 
 
 def test_as_many_images_as_are_taken_fit_into_a_message() -> None:

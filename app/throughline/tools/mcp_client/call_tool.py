@@ -37,7 +37,7 @@ from throughline.tools.mcp_client.elicitation import (
     responses_of,
     take_answer,
 )
-from throughline.tools.mcp_client.read_result import images_of_result, text_of_result
+from throughline.tools.mcp_client.read_result import read_result
 
 RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 UNKNOWN = "Whether it took effect is unknown."
@@ -67,12 +67,13 @@ async def call_tool(
     The SDK's own call would check results against the server's schema in this process, where a pattern may take for
     ever.
     """
-    name, takes_images = call.tool.spec.name, call.tool.server.images
+    name = call.tool.spec.name
     with open_calls.during(name, call.elicitation) as running:
         result = await _result(client, call, arguments, running, open_calls.is_lost)
     if isinstance(result, Elicitation):
         return result
-    text = result_text(text_of_result(result, with_images=takes_images), max_bytes)
+    whole, images = read_result(result, takes_images=call.tool.server.images)
+    text = result_text(whole, max_bytes)
     asked = running.open_question(text)
     if asked is not None:
         return asked
@@ -81,7 +82,7 @@ async def call_tool(
     misfit = await _misfit(call.tool, result)
     if misfit:
         raise ToolFailed(f"{name} was called, but its result does not fit the schema that its server gave: {misfit}")
-    return ToolOutcome(text, images=images_of_result(result) if takes_images else ())
+    return ToolOutcome(text, images=images)
 
 
 async def _result(

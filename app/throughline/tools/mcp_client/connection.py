@@ -227,10 +227,8 @@ class Connection:
 
     async def _list(self, client: Client) -> None:
         read = await read_tool_list(client, self._bounds)
-        before, self._tool_list = (
-            self._tool_list,
-            replace(read, problems=tuple(map(self._without_secrets, read.problems))),
-        )
+        before = self._tool_list
+        self._tool_list = replace(read, problems=tuple(map(self._without_secrets, read.problems)))
         was_listed, self._listed_at = self._listed_at is not None, asyncio.get_running_loop().time()
         if not was_listed:
             return

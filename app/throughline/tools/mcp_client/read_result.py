@@ -1,7 +1,6 @@
 """Results of a server's tools as the model gets them: text, and images if the agent takes them."""
 
 import base64
-import itertools
 import json
 
 from mcp_types import (
@@ -34,21 +33,22 @@ MAX_KIND = 100
 KILO = 1_000
 
 
-def text_of_result(result: CallToolResult, *, with_images: bool = False) -> str:
-    """Return the blocks of the result as text, one below the other; the structured content as JSON if there is none.
+def read_result(result: CallToolResult, *, takes_images: bool) -> tuple[str, tuple[ImageBlock, ...]]:
+    """Return the result as text, and the images that stand beside it: of those that providers take, MAX_IMAGES.
 
-    `with_images`: images are shown beside the text, so that it has no lines for them.
+    The text has the other blocks, one below the other; the structured content as JSON if they have none.
     """
-    shown = _image_blocks(result) if with_images else []
-    text = "\n".join(_text_of_block(block) for block in result.content if block not in shown)
+    texts: list[str] = []
+    images: list[ImageBlock] = []
+    for block in result.content:
+        if takes_images and len(images) < MAX_IMAGES and isinstance(block, ImageContent) and _is_shown(block):
+            images.append(ImageBlock(f"data:{block.mime_type};base64,{block.data}"))
+        else:
+            texts.append(_text_of_block(block))
+    text = "\n".join(texts)
     if not text.strip() and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
-    return text
-
-
-def _image_blocks(result: CallToolResult) -> list[ContentBlock]:
-    found = (block for block in result.content if isinstance(block, ImageContent) and _is_shown(block))
-    return list(itertools.islice(found, MAX_IMAGES))
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    return text, tuple(images)
 
 
 def _is_shown(image: ImageContent) -> bool:
@@ -59,12 +59,6 @@ def _is_shown(image: ImageContent) -> bool:
         return base64.b64decode(image.data, validate=True).startswith(BEGINNINGS[image.mime_type])
     except ValueError:
         return False
-
-
-def images_of_result(result: CallToolResult) -> tuple[ImageBlock, ...]:
-    """Return the images of the result that providers take, at most MAX_IMAGES."""
-    blocks = (block for block in _image_blocks(result) if isinstance(block, ImageContent))
-    return tuple(ImageBlock(f"data:{block.mime_type};base64,{block.data}") for block in blocks)
 
 
 def _text_of_block(block: ContentBlock) -> str:
