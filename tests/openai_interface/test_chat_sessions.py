@@ -13,10 +13,10 @@ from fakes.asking_server import BUY, BUY_MORE, BUYS, shop
 from fakes.openai_stage import NAME, OPEN_AGENT, Chat, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Fail, Say
 from fakes.stage import OneTool
+from throughline.chat_protocols.continue_chat import MOST_COMPARED, Alignment, SessionTexts, align
 from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected
 from throughline.domain.message import ToolCall
-from throughline.openai.chat.begin_chat import MOST_COMPARED, Alignment, SessionTexts, align
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')

@@ -11,7 +11,7 @@ from throughline.http.app import FrontEnd
 from throughline.http.documents import ERRORS, JSON, REF, SECURITY, SERVERS, Json, describe_routes
 from throughline.http.problem_documents import json_bytes
 from throughline.http.services import ApiConfig
-from throughline.openai import ask_agent, conversations
+from throughline.openai import conversations, models
 from throughline.openai.chat import routes as chat
 from throughline.openai.chat.request import CreateCompletion
 from throughline.openai.conversations import AddItems, ChangeConversation, CreateConversation
@@ -102,6 +102,6 @@ def _set_up(app: FastAPI, config: ApiConfig) -> None:
 OPENAI_API = FrontEnd(
     "OpenAI's interface, which is served at `/v1/responses`, `/v1/conversations` and `/v1/chat/completions` too, has a "
     "document of its own: `/openapi-openai.json`.",
-    tuple(room.router for room in (ask_agent, chat, compact, responses, websocket, conversations)),
+    tuple(room.router for room in (models, chat, compact, responses, websocket, conversations)),
     _set_up,
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.agents.definition import AgentDefinition
+from throughline.chat_protocols.follow_part import FollowedPart, RunPart, echo_of, messages_of, split_run
 from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
@@ -15,7 +16,6 @@ from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.tool import OUTSIDE, Resolution, WaitKind, matches_result
 from throughline.http.call import Call
-from throughline.openai.follow_part import FollowedPart, RunPart, messages_of, split_run
 from throughline.openai.output_items import (
     CallKinds,
     JsonDict,
@@ -81,13 +81,6 @@ class RunResponse:
     @property
     def status(self) -> str:
         return STATUSES[self.run.status] if self.part.is_last else "completed"
-
-
-def echo_of(run: Run, part: int) -> JsonObject:
-    """Return what the request of a run's part said that the service only shows again; empty if it is unknown."""
-    parts = run.input.echo.get("parts")
-    found = parts[part] if isinstance(parts, list) and part < len(parts) else {}
-    return found if isinstance(found, dict) else {}
 
 
 def awaited_kinds(messages: Sequence[Message]) -> dict[str, WaitKind]:
@@ -160,22 +153,6 @@ def tool_json(tool: ToolSpec) -> JsonDict:
         "parameters": dict(tool.parameters),
         "strict": tool.strict,
     }
-
-
-def new_echo(run: Run | None, given: JsonObject, created_at: int) -> JsonObject:
-    """Return the echo of a run to which a request of its next part says `given`; `run` is None for the first part.
-
-    It also keeps when the request came (Unix time), and what the run has used until then, because a run's usage is that
-    of all its parts.
-    """
-    parts: list[JsonValue] = []
-    if run is not None:
-        earlier = run.input.echo.get("parts")
-        parts = list(earlier) if isinstance(earlier, list) else [{}]
-    part: dict[str, JsonValue] = {**given, "created_at": created_at}
-    if run is not None:
-        part["used"] = [run.usage.input_tokens or 0, run.usage.output_tokens or 0]
-    return {"parts": [*parts, part]}
 
 
 def _completed_at(response: RunResponse) -> int:

@@ -12,6 +12,8 @@ from functools import partial
 import structlog
 from fastapi import APIRouter, Request, Response
 
+from throughline.chat_protocols.continue_chat import ChatTurn
+from throughline.chat_protocols.follow_part import echo_of, follow_part, wait_for_end
 from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
 from throughline.domain.run import Run, RunStatus
@@ -20,14 +22,13 @@ from throughline.http.call import Call, Writer
 from throughline.http.documents import described
 from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.problem_documents import JsonResponse, json_line
-from throughline.openai.chat.begin_chat import SESSION_HEADER, ChatTurn, begin_chat
+from throughline.openai.chat.begin_chat import SESSION_HEADER, begin_chat
 from throughline.openai.chat.chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured
 from throughline.openai.chat.request import UNSUPPORTED, CreateCompletion
 from throughline.openai.errors import OPENAI, OpenAIRoute, TurnFailed, error_json, failure_of
-from throughline.openai.follow_part import follow_part, wait_for_end
 from throughline.openai.output_items import JsonDict
 from throughline.openai.read_request import not_applied_headers, read_request
-from throughline.openai.response_object import echo_of, final_response, response_in_progress
+from throughline.openai.response_object import final_response, response_in_progress
 from throughline.openai.responses.stream import END
 
 HEARTBEAT = b": heartbeat\n"

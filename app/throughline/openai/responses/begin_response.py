@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from throughline.agents.definition import AgentDefinition
+from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, resume_turn, split_messages
+from throughline.chat_protocols.follow_part import FollowedPart, new_echo
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, RunId, SessionId
@@ -18,13 +20,12 @@ from throughline.domain.run import CopiedMessages, OnBusy, Run, RunInput, Submit
 from throughline.domain.tool import ApprovalDecision, Resolution
 from throughline.http.call import Call
 from throughline.http.headers import NO_KEY, Idempotency
-from throughline.openai.ask_agent import AgentRequest, ask_agent, find_agent, resume_turn, split_messages
-from throughline.openai.follow_part import FollowedPart
 from throughline.openai.input_items import ApprovalItem, read_items
+from throughline.openai.models import find_agent
 from throughline.openai.output_items import read_conversation_id, read_response_id
 from throughline.openai.read_items import with_referenced
 from throughline.openai.read_request import not_applied_echo
-from throughline.openai.response_object import RunResponse, find_resumed_by, get_continued, new_echo
+from throughline.openai.response_object import RunResponse, find_resumed_by, get_continued
 from throughline.openai.responses.request import CreateResponse
 
 MOST_COPIED = 10_000

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from throughline.chat_protocols.ask_agent import UNSTORED_SECONDS
 from throughline.context.policy import MAX_INSTRUCTIONS
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.db.statements.sql import new_id
@@ -18,9 +19,9 @@ from throughline.domain.session import Session
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.problem_documents import JsonResponse
-from throughline.openai.ask_agent import UNSTORED_SECONDS, find_agent
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.input_items import Input, make_compaction_item, read_items
+from throughline.openai.models import find_agent
 from throughline.openai.output_items import CallKinds, JsonDict, items_of, read_conversation_id, read_response_id
 from throughline.openai.read_items import with_referenced
 from throughline.openai.read_request import ResponseSampling, name_not_applied, read_request

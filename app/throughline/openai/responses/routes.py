@@ -14,6 +14,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from throughline.chat_protocols.follow_part import FollowedPart, messages_of, newest_part, wait_for_end
 from throughline.db.runs.list_runs import Removal, Removed
 from throughline.domain.basic_types import JsonValue, RunId
 from throughline.domain.errors import InvalidInput, NotFound, SessionBusy
@@ -24,7 +25,6 @@ from throughline.http.documents import described
 from throughline.http.headers import read_idempotency
 from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
-from throughline.openai.follow_part import FollowedPart, messages_of, newest_part, wait_for_end
 from throughline.openai.output_items import ResponseRef, read_response_id, response_not_found
 from throughline.openai.read_items import Include, ItemSource, ListItems, read_page
 from throughline.openai.read_request import not_applied_headers, read_request

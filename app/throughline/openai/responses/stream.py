@@ -8,6 +8,7 @@ import structlog
 from fastapi import Response
 
 from throughline.agents.definition import AgentDefinition
+from throughline.chat_protocols.follow_part import FollowedPart, RunPart, follow_batches
 from throughline.domain.basic_types import MessageId
 from throughline.domain.elicitation import ASK_USER
 from throughline.domain.errors import ThroughlineError
@@ -29,7 +30,6 @@ from throughline.http.call import Call
 from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.problem_documents import json_line
 from throughline.http.route_errors import StreamAborted
-from throughline.openai.follow_part import FollowedPart, RunPart, follow_batches
 from throughline.openai.output_items import (
     JsonDict,
     approval_item,

@@ -1,67 +1,22 @@
-"""Submission of a turn for a request in OpenAI's form: to a new session, an existing one, or a copy of one."""
+"""Submission of a turn for a request that brings messages: to a new session, an existing one, or a copy of one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fastapi import APIRouter, Response
-
-from throughline.agents.definition import AgentDefinition
+from throughline.chat_protocols.follow_part import FollowedPart
 from throughline.db.sessions.append import title_of
 from throughline.db.statements.sql import new_id
-from throughline.domain.basic_types import JsonValue, SessionId
-from throughline.domain.errors import InvalidInput, NotFound
-from throughline.domain.message import NewMessage, Role, Source, clean_text, is_blank
+from throughline.domain.basic_types import SessionId
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import NewMessage, Role, Source, is_blank
 from throughline.domain.run import CopiedMessages, OnBusy, Opening, Run, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
 from throughline.domain.tool import Resolution
-from throughline.http.call import Call, Reader
+from throughline.http.call import Call
 from throughline.http.headers import Idempotency
-from throughline.http.problem_documents import JsonResponse
-from throughline.openai.errors import OPENAI, OpenAIRoute
-from throughline.openai.follow_part import FollowedPart
 
-OWNER = "throughline"
-CREATED = 1_767_225_600
-"""Unix time that all agents have as `created`, which OpenAI's clients require: 2026-01-01. Agents have no such time."""
-
-MAX_SHOWN = 100
-router = APIRouter(prefix="/v1/models", route_class=OpenAIRoute, tags=[OPENAI])
-
-
-class ModelNotFound(NotFound):
-    """No agent has the name that the request gives as `model`."""
-
-    code = "model_not_found"
-
-
-@router.get("")
-async def list_models(call: Reader) -> Response:
-    """List the agents as models, by name."""
-    agents = sorted(call.services.agents.all(), key=lambda agent: agent.name)
-    return JsonResponse({"object": "list", "data": [_model_json(agent) for agent in agents]})
-
-
-@router.get("/{model}")
-async def get_model(model: str, call: Reader) -> Response:
-    """Return an agent as a model."""
-    return JsonResponse(_model_json(find_agent(call.services.agents.all(), model)))
-
-
-def find_agent(agents: Iterable[AgentDefinition], name: str) -> AgentDefinition:
-    """Return the agent that a request names as its model. Raises ModelNotFound, which names all agents."""
-    known = {agent.name: agent for agent in agents}
-    if name in known:
-        return known[name]
-    names = ", ".join(sorted(known))
-    raise ModelNotFound(f"There is no model {clean_text(name)[:MAX_SHOWN]!r}. The models are the agents: {names}.")
-
-
-def _model_json(agent: AgentDefinition) -> dict[str, JsonValue]:
-    return {"id": agent.name, "object": "model", "created": CREATED, "owned_by": OWNER}
-
-
-# The messages of a request, split at its newest user message: history, that message, and the steps after it. Both
-# request forms of OpenAI are read into it.
+# The messages of a request, split at its newest user message: history, that message, and the steps after it. The
+# requests of every protocol are read into it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.elicitation import MAX_QUESTIONS, QUESTION_COUNT_KEY
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message, Role
@@ -16,7 +17,7 @@ from throughline.http.follow import follow_run, stopping
 from throughline.http.route_errors import StreamAborted
 from throughline.turn.follow_run import Idle
 
-# The parts of a run: what lies before, between and after its waits. OpenAI's interface shows each as a response. A part
+# The parts of a run: what lies before, between and after its waits. A protocol shows each as a response of its
 # ends with a step whose calls wait for something from outside. What they are given is the input of the next part.
 
 
@@ -83,6 +84,29 @@ def waits_of(message: Message) -> int:
     """
     asked = message.metadata.get(QUESTION_COUNT_KEY)
     return (OUTSIDE in message.metadata) + (min(asked, MAX_QUESTIONS) if isinstance(asked, int) else 0)
+
+
+def echo_of(run: Run, part: int) -> JsonObject:
+    """Return what the request of a run's part said that the service only shows again; empty if it is unknown."""
+    parts = run.input.echo.get("parts")
+    found = parts[part] if isinstance(parts, list) and part < len(parts) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def new_echo(run: Run | None, given: JsonObject, created_at: int) -> JsonObject:
+    """Return the echo of a run to which a request of its next part says `given`; `run` is None for the first part.
+
+    It also keeps when the request came (Unix time), and what the run has used until then, because a run's usage is that
+    of all its parts.
+    """
+    parts: list[JsonValue] = []
+    if run is not None:
+        earlier = run.input.echo.get("parts")
+        parts = list(earlier) if isinstance(earlier, list) else [{}]
+    part: dict[str, JsonValue] = {**given, "created_at": created_at}
+    if run is not None:
+        part["used"] = [run.usage.input_tokens or 0, run.usage.output_tokens or 0]
+    return {"parts": [*parts, part]}
 
 
 def newest_part(run: Run) -> int:

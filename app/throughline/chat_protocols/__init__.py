@@ -1,0 +1,1 @@
+"""What the interfaces share whose clients bring the messages of a chat: OpenAI's, and other protocols of front ends."""

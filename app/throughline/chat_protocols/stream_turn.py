@@ -1,0 +1,71 @@
+"""The stream of one part of a run, in the form of a protocol: every protocol prints the same events."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Protocol
+
+import structlog
+from fastapi import Response
+
+from throughline.chat_protocols.follow_part import FollowedPart, follow_batches
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting
+from throughline.http.call import Call
+from throughline.http.follow import HEARTBEAT, STREAM_HEADERS, EventStream
+
+log = structlog.get_logger(__name__)
+
+
+class EventPrinter(Protocol):
+    """Prints one part of a run as a stream of bytes. Its methods are called in this order, `feed` for each event."""
+
+    async def begin(self) -> bytes:
+        """Return what comes before all events."""
+        ...
+
+    def feed(self, event: Event) -> bytes:
+        """Return what follows from an event, b"" for nothing. Raises ThroughlineError if the stream cannot go on."""
+        ...
+
+    async def restart(self, event: AnswerReset) -> bytes:
+        """Return what follows from the reset: text sent so far may be invalid. Raises ThroughlineError as `feed`."""
+        ...
+
+    async def end(self, event: RunEnded | RunWaiting) -> bytes:
+        """Return the end of the stream."""
+        ...
+
+    def fail(self, error: ThroughlineError) -> bytes:
+        """Return the end of a stream that an error has ended, whatever came before. The run may go on."""
+        ...
+
+
+def stream_turn(
+    call: Call, part: FollowedPart, printer: EventPrinter, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the HTTP response that streams the part. The connection is cut if the process stops."""
+    timeout = call.config.send_timeout_seconds
+    return EventStream(
+        _printed(call, part, printer), {**STREAM_HEADERS, **(headers or {})}, send_timeout_seconds=timeout
+    )
+
+
+async def _printed(call: Call, part: FollowedPart, printer: EventPrinter) -> AsyncGenerator[bytes]:
+    try:
+        yield await printer.begin()
+        async with aclosing(follow_batches(call, part)) as batches:
+            async for events in batches:
+                yield b"".join([await _print(printer, event) for event in events]) or HEARTBEAT
+    except ThroughlineError as error:
+        log.warning("stream ended by an error", error=error.code, run_id=str(part.run.id))
+        yield printer.fail(error)
+
+
+async def _print(printer: EventPrinter, event: Event) -> bytes:
+    match event:
+        case RunEnded() | RunWaiting():
+            return await printer.end(event)
+        case AnswerReset():
+            return await printer.restart(event)
+        case _:
+            return printer.feed(event)
