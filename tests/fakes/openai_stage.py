@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,9 @@ from fakes.tool_servers import PlayedServers
 from throughline.agents.definition import AgentDefinition
 from throughline.db.database import Database
 from throughline.domain.prompt import OverrideField
+from throughline.http.app import FrontEnd
 from throughline.http.services import ApiConfig
+from throughline.openai.front_end import OPENAI_API
 from throughline.ports.hooks import Tools
 
 OPEN_AGENT = replace(AGENT, overrides=frozenset(OverrideField) - {OverrideField.MODEL})
@@ -53,13 +55,18 @@ async def open_openai_stage(
     tools: Tools | None = None,
     tool_servers: PlayedServers | None = None,
     config: ApiConfig = LOCAL,
+    front_ends: Sequence[FrontEnd] = (),
 ) -> AsyncIterator[OpenAIStage]:
-    """Serve the application on `database`, with one agent, and play every turn that is submitted or resumed."""
+    """Serve the application on `database`, with one agent, and play every turn that is submitted or resumed.
+
+    `front_ends` are served beside REST and OpenAI's interface.
+    """
     turns = await open_stage(database, agent=agent, tools=tools)
     turns.dependencies = replace(turns.dependencies, tool_servers=tool_servers or PlayedServers())
     claims = asyncio.Lock()
     async with played(turns, claims) as dependencies:
         api = set_stage(database, config, dependencies=dependencies)
+        api = api.with_front_ends(config, OPENAI_API, *front_ends) if front_ends else api
         async with api.served() as http:
             address = f"{str(http.base_url).rstrip('/')}/v1"
             async with openai.AsyncOpenAI(

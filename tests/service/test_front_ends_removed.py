@@ -29,7 +29,13 @@ for found in pkgutil.walk_packages(throughline.__path__, "throughline."):
     importlib.import_module(found.name)
 """
 PROGRAM = "from throughline.main import main; main()"
-PATHS = {"console": "/console/sessions", "mcp_server": "/mcp", "openai": "/v1/responses", "slack": "/slack/events"}
+PATHS = {
+    "ag_ui": "/ag-ui/assistant",
+    "console": "/console/sessions",
+    "mcp_server": "/mcp",
+    "openai": "/v1/responses",
+    "slack": "/slack/events",
+}
 """A path of each front end that another one does not have."""
 
 NAMES_THAT_STAY = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FRONT_ENDS = (
     "throughline.api",
     "throughline.openai",
+    "throughline.ag_ui",
     "throughline.console",
     "throughline.mcp_server",
     "throughline.slack",

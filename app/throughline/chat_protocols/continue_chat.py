@@ -7,17 +7,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from uuid import UUID
 
 from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, resume_turn
 from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_echo, newest_part
 from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, SessionId
-from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
+from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import NewMessage, Role, Source, clean_content, text_of
 from throughline.domain.run import OnBusy, Run
 from throughline.domain.session import Session
 from throughline.domain.tool import Resolution, Wait, WaitKind
-from throughline.http.call import Call
+from throughline.http.call import Call, check_named_session
 from throughline.http.headers import Idempotency
 
 
@@ -34,6 +35,20 @@ class SessionName:
     has_whole_chat: bool = False
 
 
+def name_session(text: str, *, has_whole_chat: bool = False) -> SessionName:
+    """Return the session that a text names, which may be the id of a session or the caller's own."""
+    return SessionName(uuid_of(text), text, has_whole_chat)
+
+
+def uuid_of(text: str) -> SessionId | None:
+    """Return a text that has the form of a UUID as the id of a session, None for any other text."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return SessionId(found) if str(found) == text.lower() else None
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What a request asks of which agent, and where it came from.
@@ -42,7 +57,9 @@ class ChatRequest:
     `echo` is what is kept of the request without being used. `is_retry`: the client says that it tries again.
     `fingerprint` is a hash of the request if it names a session without an idempotency key, '' otherwise. `request_id`
     is the client's own id of the request, by which a repetition finds the part that it began; None without one.
-    `decide` returns what the request gives to the calls of a wait, besides results and answers among its messages.
+    `decide` returns what the request gives to the calls of a wait, besides results and answers among its messages; None
+    if it gives nothing else. `has_message_ids`: the client has ids for messages of the user, so that texts without one
+    came from elsewhere and may be missing in its chat. `agent_word` is what its clients call an agent.
     """
 
     call: Call
@@ -55,7 +72,9 @@ class ChatRequest:
     is_retry: bool
     fingerprint: str = ""
     request_id: str | None = None
-    decide: Callable[[Wait], tuple[Resolution, ...]] = lambda _: ()
+    decide: Callable[[Wait], tuple[Resolution, ...]] | None = None
+    has_message_ids: bool = False
+    agent_word: str = "model"
 
     @property
     def now(self) -> int:
@@ -84,22 +103,30 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """The turn of a chat completion: the run's part that it is, and where the part's events are found.
+    """The turn that a request has begun or found: the run's part that it is, and where the part's events are found.
 
     `is_stored`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
+    `is_joined`: another request has begun the part. `lacks_history`: the session has messages of the user before it
+    that the request did not bring.
     """
 
     part: int
     followed: FollowedPart
     is_stored: bool = True
     ends_with_client: bool = False
+    is_joined: bool = False
+    lacks_history: bool = False
+
+    def bound_to_client(self) -> "ChatTurn":
+        """Return the turn as one whose run is cancelled if its client disconnects."""
+        return replace(self, ends_with_client=True)
 
 
 def join_run(run: Run, request_id: str | None = None) -> ChatTurn:
     """Return the part of a run that the request with this id has begun; without one, the run's newest part."""
     begun = None if request_id is None else part_of_request(run, request_id)
     part = newest_part(run) if begun is None else begun
-    return ChatTurn(part, FollowedPart(run, skipped_waits=part))
+    return ChatTurn(part, FollowedPart(run, skipped_waits=part), is_joined=True)
 
 
 REQUEST_ID = "request_id"
@@ -140,11 +167,18 @@ class Alignment(StrEnum):
 class SessionTexts:
     """The user's newest texts of a session, oldest first. None stands for a redacted text, which fits any.
 
-    `is_all` says that the session has no earlier one.
+    `is_all` says that the session has no earlier one. `elsewhere` are the indexes of texts that the client may lack,
+    because they were said in another interface.
     """
 
     texts: tuple[str | None, ...]
     is_all: bool
+    elsewhere: frozenset[int] = frozenset()
+
+    @property
+    def known_count(self) -> int:
+        """The number of texts that the client has for certain."""
+        return len(self.texts) - len(self.elsewhere)
 
 
 def align(request_texts: Sequence[str], session_texts: SessionTexts, *, has_whole_chat: bool) -> Alignment:
@@ -156,18 +190,25 @@ def align(request_texts: Sequence[str], session_texts: SessionTexts, *, has_whol
     """
     if not session_texts.texts:
         return Alignment.EMPTY
-    repeats = _ends_alike(request_texts, session_texts.texts)
+    repeats = _ends_alike(request_texts, session_texts)
     if len(request_texts) == 1 and not has_whole_chat:
         return Alignment.MAY_REPEAT if repeats else Alignment.CONTINUES
-    continues = len(request_texts) > 1 and _ends_alike(request_texts[:-1], session_texts.texts)
-    if repeats and (not continues or (session_texts.is_all and len(request_texts) == len(session_texts.texts))):
+    continues = len(request_texts) > 1 and _ends_alike(request_texts[:-1], session_texts)
+    if repeats and (not continues or (session_texts.is_all and len(request_texts) == session_texts.known_count)):
         return Alignment.REPEATS
     return Alignment.CONTINUES if continues else Alignment.BRANCHES
 
 
-def _ends_alike(request_texts: Sequence[str], session_texts: Sequence[str | None]) -> bool:
-    pairs = zip(reversed(request_texts), reversed(session_texts), strict=False)
-    return all(stored is None or one == stored for one, stored in pairs)
+def _ends_alike(request_texts: Sequence[str], session_texts: SessionTexts) -> bool:
+    stored, elsewhere = session_texts.texts, session_texts.elsewhere
+    index = len(stored) - 1
+    for one in reversed(request_texts):
+        while index in elsewhere and stored[index] not in {None, one}:
+            index -= 1
+        if index >= 0 and stored[index] not in {None, one}:
+            return False
+        index -= 1
+    return True
 
 
 async def begin_turn(chat: ChatRequest) -> ChatTurn:
@@ -177,8 +218,16 @@ async def begin_turn(chat: ChatRequest) -> ChatTurn:
     """
     continued = None if chat.name is None else await find_session(chat.call, chat.name)
     if continued is not None:
-        return await continue_chat(chat, continued)
+        begun = await continue_chat(chat, continued)
+        return replace(begun, lacks_history=_lacks_history(chat, continued, begun))
     return await chat.ask_once(chat.agent_request, f"new {chat.agent_request.external_id}")
+
+
+def _lacks_history(chat: ChatRequest, continued: ContinuedSession, begun: ChatTurn) -> bool:
+    run = begun.followed.run
+    earlier = sum(1 for one in continued.said if one.call_id is None and one.run_id != run.id)
+    own = any(one.run_id == run.id for one in continued.said) or chat.agent_request.brought.user_message is not None
+    return run.session_id == continued.session.id and len(chat.texts) - own < min(earlier, MOST_COMPARED - 1)
 
 
 async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatTurn:
@@ -197,6 +246,8 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     given = _resolutions(chat, continued.waiting, alignment)
     if continued.waiting is not None and given:
         return await _resume(chat, continued.waiting, given)
+    if chat.decide is not None:
+        raise RunNotWaiting(f"No turn of session {continued.session.id} waits for what the request gives.")
     repeated = await _repeated_run(chat, continued, alignment)
     if repeated is not None:
         return join_run(repeated)
@@ -229,14 +280,16 @@ async def _joined_run(chat: ChatRequest, continued: ContinuedSession) -> Run | N
 def _brings_rest(chat: ChatRequest) -> bool:
     """Return whether the request is for the rest of a turn, rather than a new message of the user."""
     brought = chat.agent_request.brought
-    return brought.user_message is None or bool(brought.steps)
+    return chat.decide is not None or brought.user_message is None or bool(brought.steps)
 
 
 def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     """Return how the request follows the session. One without a message of the user can only bring results."""
     if not chat.texts:
         return Alignment.CONTINUES
-    texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED)
+    is_elsewhere = [chat.has_message_ids and not one.has_client_id for one in said]
+    elsewhere = frozenset(index for index, is_so in enumerate(is_elsewhere) if is_so)
+    texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED, elsewhere)
     return align(chat.texts, texts, has_whole_chat=chat.name is not None and chat.name.has_whole_chat)
 
 
@@ -295,7 +348,7 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
     brought = chat.agent_request.brought
     results = _newest_results(brought.history if brought.user_message is None else brought.steps)
     asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
-    decided = chat.decide(wait)
+    decided = () if chat.decide is None else chat.decide(wait)
     if asked or decided:
         return (*decided, *(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked))
     lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
@@ -319,11 +372,12 @@ async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) 
     """Give the waiting run what the request brings. Raises InvalidInput for another agent, or a missing result."""
     wait = waiting.wait
     if chat.agent_request.agent != waiting.agent:
-        raise InvalidInput(f"The turn that waits is one of the model {waiting.agent!r}. Name it.", field="model")
+        word = chat.agent_word
+        raise InvalidInput(f"The turn that waits is one of the {word} {waiting.agent!r}. Name it.", field=word)
     known = {one.call_id for one in given}
     open_calls = () if wait is None else wait.open_calls
     missing = [one for one in open_calls if one.kind is WaitKind.TOOL_RESULT and one.id not in known]
-    if missing:
+    if missing and chat.decide is None:
         raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field=chat.agent_request.param)
     goes_on = all(one.id in known for one in open_calls)
     echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
@@ -338,7 +392,16 @@ def user_texts(messages: tuple[NewMessage, ...]) -> tuple[str, ...]:
 
 
 async def find_session(call: Call, name: SessionName) -> ContinuedSession | None:
-    """Return the named session; None if it has to be created. Raises NotFound for an id that no session has."""
+    """Return the named session; None if it has to be created.
+
+    Raises NotFound for an id that no session has, and as `check_named_session` does for an access token.
+    """
+    found = await _find_session(call, name)
+    check_named_session(call.principal, None if found is None else found.session.id)
+    return found
+
+
+async def _find_session(call: Call, name: SessionName) -> ContinuedSession | None:
     sessions = call.services.database.sessions
     if name.id is not None:
         try:

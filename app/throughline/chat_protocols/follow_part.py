@@ -10,6 +10,7 @@ from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.elicitation import MAX_QUESTIONS, QUESTION_COUNT_KEY
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
 from throughline.domain.message import Message, Role
+from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import OUTSIDE, WaitKind
 from throughline.http.call import Call
@@ -121,6 +122,33 @@ def messages_of(part: RunPart, messages: Sequence[Message]) -> tuple[Message, ..
     """
     asked = (message for message in messages if message.role is Role.USER and part.number == 0)
     return (*asked, *part.input, *part.made)
+
+
+def part_usage(run: Run, part: RunPart) -> Usage | None:
+    """Return what this part used; None for an earlier part that a process of another version began."""
+    number = part.number
+    start = _used(run, number) if number else (0, 0)
+    end = (run.usage.input_tokens or 0, run.usage.output_tokens or 0)
+    if not part.is_last:
+        found = _used(run, number + 1)
+        if found is None:
+            return None
+        end = found
+    if start is None or (part.is_last and run.usage.input_tokens is None):
+        start = end = (0, 0)
+    read, written = end[0] - start[0], end[1] - start[1]
+    cached = min(run.usage.cached_tokens or 0, read) if part.is_last else 0
+    reasoning = min(run.usage.reasoning_tokens or 0, written) if part.is_last else 0
+    return Usage(read, written, cached_tokens=cached, reasoning_tokens=reasoning)
+
+
+def _used(run: Run, part: int) -> tuple[int, int] | None:
+    """Return the tokens read and written before a part began; None if that is not known."""
+    match echo_of(run, part).get("used"):
+        case [int(read), int(written)]:
+            return read, written
+        case _:
+            return None
 
 
 @dataclass(slots=True)

@@ -1,19 +1,48 @@
 """The stream of one part of a run, in the form of a protocol: every protocol prints the same events."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 from fastapi import Response
 
-from throughline.chat_protocols.follow_part import FollowedPart, follow_batches
+from throughline.chat_protocols.continue_chat import ChatTurn
+from throughline.chat_protocols.follow_part import follow_batches
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting
+from throughline.domain.run import Run
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.call import Call
 from throughline.http.follow import HEARTBEAT, STREAM_HEADERS, EventStream
 
 log = structlog.get_logger(__name__)
+_CANCELLING: set[asyncio.Task[None]] = set()
+"""Tasks that are not finished; without a reference asyncio may drop one."""
+
+
+@dataclass(slots=True)
+class RequestRun:
+    """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
+
+    call: Call
+    run: Run
+    ends_with_client: bool
+    has_ended: bool = False
+
+    def close(self) -> None:
+        """Ask a bound run that has not ended to stop, without waiting for it: the request may be cancelled itself."""
+        if not self.ends_with_client or self.has_ended:
+            return
+        task = asyncio.create_task(self._cancel(), name="cancel abandoned run")
+        _CANCELLING.add(task)
+        task.add_done_callback(_CANCELLING.discard)
+
+    async def _cancel(self) -> None:
+        with ErrorBoundary(log.warning, "abandoned run not cancelled", run_id=str(self.run.id)):
+            await self.call.services.database.runs.request_cancel(self.call.owner_id, self.run.id)
 
 
 class EventPrinter(Protocol):
@@ -40,25 +69,25 @@ class EventPrinter(Protocol):
         ...
 
 
-def stream_turn(
-    call: Call, part: FollowedPart, printer: EventPrinter, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return the HTTP response that streams the part. The connection is cut if the process stops."""
-    timeout = call.config.send_timeout_seconds
-    return EventStream(
-        _printed(call, part, printer), {**STREAM_HEADERS, **(headers or {})}, send_timeout_seconds=timeout
-    )
+def stream_turn(call: Call, turn: ChatTurn, printer: EventPrinter, headers: Mapping[str, str]) -> Response:
+    """Return the HTTP response that streams the turn's part. The connection is cut if the process stops."""
+    sent, timeout = {**STREAM_HEADERS, **headers}, call.config.send_timeout_seconds
+    return EventStream(_printed(call, turn, printer), sent, send_timeout_seconds=timeout)
 
 
-async def _printed(call: Call, part: FollowedPart, printer: EventPrinter) -> AsyncGenerator[bytes]:
+async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter) -> AsyncGenerator[bytes]:
+    bound = RequestRun(call, turn.followed.run, turn.ends_with_client)
     try:
         yield await printer.begin()
-        async with aclosing(follow_batches(call, part)) as batches:
+        async with aclosing(follow_batches(call, turn.followed)) as batches:
             async for events in batches:
+                bound.has_ended = any(isinstance(event, RunEnded) for event in events)
                 yield b"".join([await _print(printer, event) for event in events]) or HEARTBEAT
     except ThroughlineError as error:
-        log.warning("stream ended by an error", error=error.code, run_id=str(part.run.id))
+        log.warning("stream ended by an error", error=error.code, run_id=str(turn.followed.run.id))
         yield printer.fail(error)
+    finally:
+        bound.close()
 
 
 async def _print(printer: EventPrinter, event: Event) -> bytes:

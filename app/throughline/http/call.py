@@ -66,6 +66,9 @@ OF_ALL_SESSIONS = frozenset({
 })
 """Routes that only a token for all sessions of its user may use: they list sessions or make a new one."""
 
+OF_CHATS = ("/ag-ui", "/ai-sdk", "/langgraph")
+"""Paths of routes whose requests name a session in other ways: `check_named_session` is called once it is found."""
+
 PAGES = "/console"
 """Beginning of the paths of pages for browsers."""
 
@@ -76,7 +79,7 @@ def check_route(limits: TokenLimits, route: tuple[str, str]) -> None:
         _check_reaches_all(limits)
         return
     path = f"{route[1]}/"
-    if not any(path.startswith(f"{beginning}/") for beginning in OF_ONE_SESSION):
+    if not any(path.startswith(f"{beginning}/") for beginning in (*OF_ONE_SESSION, *OF_CHATS)):
         raise NotAllowed("An access token serves only its sessions and their runs. Send an API key for this request.")
 
 
@@ -89,6 +92,19 @@ def check_session(limits: TokenLimits, session_id: SessionId) -> None:
     """Raise NotFound, as for a session that does not exist, unless the token is for this session or for all."""
     if limits.session_ids is not None and session_id not in limits.session_ids:
         raise session_not_found(session_id)
+
+
+def check_named_session(principal: Principal, session_id: SessionId | None) -> None:
+    """Check that an access token may use the session that a request names in a header or its body, None for a new one.
+
+    Raises NotFound for a session that it is not for, NotAllowed for a new session if it is for some sessions only.
+    """
+    if principal.limits is None:
+        return
+    if session_id is None:
+        _check_reaches_all(principal.limits)
+    else:
+        check_session(principal.limits, session_id)
 
 
 async def check_run(services: Services, limits: TokenLimits, owner_id: UserId, run_id: RunId) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughline.agents.definition import AgentDefinition
-from throughline.chat_protocols.follow_part import FollowedPart, RunPart, echo_of, messages_of, split_run
+from throughline.chat_protocols.follow_part import FollowedPart, RunPart, echo_of, messages_of, part_usage, split_run
 from throughline.db.runs.repository import ContinuedRun
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
@@ -205,27 +205,8 @@ def _parameters(response: RunResponse) -> dict[str, JsonValue]:
     return {"temperature": 1.0 if temperature is None else temperature, "top_p": 1.0 if top_p is None else top_p}
 
 
-def part_usage(response: RunResponse) -> Usage | None:
-    """Return what this part used; None for an earlier part that a process of another version began."""
-    run, number = response.run, response.part.number
-    start = _used(run, number) if number else (0, 0)
-    end = (run.usage.input_tokens or 0, run.usage.output_tokens or 0)
-    if not response.part.is_last:
-        found = _used(run, number + 1)
-        if found is None:
-            return None
-        end = found
-    if start is None or (response.part.is_last and run.usage.input_tokens is None):
-        start = end = (0, 0)
-    read, written = end[0] - start[0], end[1] - start[1]
-    is_last = response.part.is_last
-    cached = min(run.usage.cached_tokens or 0, read) if is_last else 0
-    reasoning = min(run.usage.reasoning_tokens or 0, written) if is_last else 0
-    return Usage(read, written, cached_tokens=cached, reasoning_tokens=reasoning)
-
-
 def _usage_json(response: RunResponse) -> JsonDict | None:
-    used = part_usage(response)
+    used = part_usage(response.run, response.part)
     return None if used is None else usage_json(used)
 
 
@@ -240,15 +221,6 @@ def usage_json(usage: Usage) -> JsonDict:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
         "total_tokens": read + written,
     }
-
-
-def _used(run: Run, part: int) -> tuple[int, int] | None:
-    """Return the tokens read and written before a part began; None if that is not known."""
-    match echo_of(run, part).get("used"):
-        case [int(read), int(written)]:
-            return read, written
-        case _:
-            return None
 
 
 async def read_response(call: Call, ref: ResponseRef) -> RunResponse:

@@ -22,7 +22,7 @@ from throughline.db.statements.rows import (
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.elicitation import MAX_QUESTIONS
-from throughline.domain.message import REDACTED_TEXT, text_of
+from throughline.domain.message import CLIENT_MESSAGE_ID, REDACTED_TEXT, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.tool import OUTSIDE, WaitKind
@@ -30,7 +30,8 @@ from throughline.domain.tool import OUTSIDE, WaitKind
 _STORED = """
     coalesce((select json_agg(t) from (
         select m.run_id, m.tool_call_id || coalesce(':' || q.number, '') as tool_call_id,
-            case when q.number is null then {text} else q.answer end as text
+            case when q.number is null then {text} else q.answer end as text,
+            m.metadata ? :client_id as has_client_id
         from messages m left join lateral (
             select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
                 case when m.metadata ? 'redacted' then :redacted end) as answer
@@ -76,12 +77,14 @@ _UNSTORED = sql(
 class UserText:
     """One text of the user, None if it is redacted, and its run, None for a message that belongs to no turn.
 
-    `call_id` is set for the answer to a question of the model.
+    `call_id` is set for the answer to a question of the model. `has_client_id`: the text came with an id of the client,
+    from an interface whose clients keep the messages themselves.
     """
 
     text: str | None
     run_id: RunId | None
     call_id: str | None = None
+    has_client_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,13 @@ async def _continued(tx: Statements, row: Row, limit: int) -> ContinuedSession:
 
 
 def _text_parameters(limit: int) -> dict[str, object]:
-    return {"outside": OUTSIDE, "answer": WaitKind.ANSWER.value, "redacted": REDACTED_TEXT, "limit": 2 * limit}
+    return {
+        "outside": OUTSIDE,
+        "answer": WaitKind.ANSWER.value,
+        "redacted": REDACTED_TEXT,
+        "client_id": CLIENT_MESSAGE_ID,
+        "limit": 2 * limit,
+    }
 
 
 def _stored_texts(row: Row) -> list[UserText]:
@@ -143,6 +152,7 @@ def _stored_texts(row: Row) -> list[UserText]:
             None if one["text"] == REDACTED_TEXT else one["text"],
             None if one["run_id"] is None else RunId(UUID(one["run_id"])),
             one["tool_call_id"],
+            one["has_client_id"],
         )
         for one in reversed(row["stored"])
     ]
@@ -154,7 +164,7 @@ def _newest(said: Sequence[UserText], limit: int) -> tuple[UserText, ...]:
 
 def _of_run(run: Run) -> list[UserText]:
     """Return the message of an unfinished run, and the answers that calls of its last wait were given by now."""
-    said = [UserText(text_of(run.input.content), run.id)]
+    said = [UserText(text_of(run.input.content), run.id, has_client_id=CLIENT_MESSAGE_ID in run.input.metadata)]
     if run.wait is not None:
         asked = {awaited.id for awaited in run.wait.calls if awaited.kind is WaitKind.ANSWER}
         for awaited in run.wait.calls:

@@ -1,7 +1,6 @@
 """The turn behind a request for a chat completion: in the session that it names, or in a new one."""
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from fastapi import Request
 
@@ -11,10 +10,12 @@ from throughline.chat_protocols.continue_chat import (
     ChatTurn,
     SessionName,
     begin_turn,
+    name_session,
     user_texts,
+    uuid_of,
 )
 from throughline.chat_protocols.follow_part import new_echo
-from throughline.domain.basic_types import JsonObject, SessionId
+from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import NewMessage, Role, is_blank, text_of
 from throughline.domain.prompt import Overrides
@@ -63,7 +64,7 @@ def session_named(request: Request, body: CreateCompletion, messages: Sequence[N
     """
     if body.session_name is not None:
         name = _checked(body.session_name, f"metadata.{SESSION_KEY}")
-        found = _uuid(name)
+        found = uuid_of(name)
         return SessionName(external_id=name) if found is None else SessionName(id=found)
     if _is_task(request, messages):
         return None
@@ -74,7 +75,7 @@ def session_named(request: Request, body: CreateCompletion, messages: Sequence[N
     if name.startswith(NOT_STORED):
         return None
     if header == SESSION_HEADER:
-        return SessionName(id=_uuid(name), external_id=name)
+        return name_session(name)
     return SessionName(external_id=name, has_whole_chat=True)
 
 
@@ -95,14 +96,6 @@ def _filled_in(value: str, field: str) -> str:
             f"{field} is {value!r}, a placeholder that the chat program has not filled in. Check its name.", field=field
         )
     return value
-
-
-def _uuid(text: str) -> SessionId | None:
-    try:
-        found = UUID(text)
-    except ValueError:
-        return None
-    return SessionId(found) if str(found) == text.lower() else None
 
 
 def _is_task(request: Request, messages: Sequence[NewMessage]) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from throughline.chat_protocols.follow_part import part_usage
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import (
@@ -22,7 +23,7 @@ from throughline.domain.message import Message, Role, ToolCall, is_blank, text_o
 from throughline.domain.run import Run
 from throughline.domain.tool import WaitKind
 from throughline.openai.output_items import JsonDict
-from throughline.openai.response_object import RunResponse, part_usage
+from throughline.openai.response_object import RunResponse
 
 # The chat completion object of OpenAI's interface, made from one part of a run. Tools that the service runs are not
 # shown. A question of the model is text, because chat programs run every tool call.
@@ -126,7 +127,7 @@ def call_json(call: ToolCall) -> JsonDict:
 
 def chat_usage_json(response: RunResponse) -> JsonDict | None:
     """Return what the part has used, None if that is not known."""
-    used = part_usage(response)
+    used = part_usage(response.run, response.part)
     if used is None:
         return None
     read, written = used.input_tokens or 0, used.output_tokens or 0

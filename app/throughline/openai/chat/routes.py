@@ -3,7 +3,6 @@
 See https://platform.openai.com/docs/api-reference/chat/create .
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from fastapi import APIRouter, Request, Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import echo_of, follow_part, wait_for_end
+from throughline.chat_protocols.stream_turn import RequestRun
 from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
-from throughline.domain.run import Run, RunStatus
-from throughline.execution.error_boundary import ErrorBoundary
+from throughline.domain.run import RunStatus
 from throughline.http.call import Call, Writer
 from throughline.http.documents import described
 from throughline.http.follow import STREAM_HEADERS, EventStream
@@ -93,32 +92,7 @@ def _chunk_bytes(chunk: JsonDict) -> bytes:
     return b"data: %s\n\n" % json_line(chunk)
 
 
-_CANCELLING: set[asyncio.Task[None]] = set()
-"""Tasks that are not finished; without a reference asyncio may drop one."""
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class RequestRun:
-    """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
-
-    call: Call
-    run: Run
-    ends_with_client: bool
-    has_ended: bool = False
-
-    def close(self) -> None:
-        """Ask a bound run that has not ended to stop, without waiting for it: the request may be cancelled itself."""
-        if not self.ends_with_client or self.has_ended:
-            return
-        task = asyncio.create_task(self._cancel(), name="cancel abandoned run")
-        _CANCELLING.add(task)
-        task.add_done_callback(_CANCELLING.discard)
-
-    async def _cancel(self) -> None:
-        with ErrorBoundary(log.warning, "abandoned run not cancelled", run_id=str(self.run.id)):
-            await self.call.services.database.runs.request_cancel(self.call.owner_id, self.run.id)
 
 
 RUN_HEADER = "X-Run-Id"

@@ -1,0 +1,290 @@
+"""The body of a request in AG-UI's form, and its messages, tools and answers as those of this service.
+
+Form: https://docs.ag-ui.com/spec/1.0/basic/run-input . Unknown members are ignored, as the protocol demands.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic.alias_generators import to_camel
+
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import (
+    CLIENT_MESSAGE_ID,
+    Block,
+    Content,
+    ImageBlock,
+    NewMessage,
+    Role,
+    Source,
+    TextBlock,
+    ToolCall,
+    is_blank,
+    text_of,
+)
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution, Wait, WaitKind, check_answers
+from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, ExternalId, optional_content_kind
+from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, content_of_blocks
+from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools, read_client_tools
+
+MAX_ID = 200
+INSTRUCTING = frozenset({"system", "developer"})
+NOT_SENT = frozenset({"activity", "reasoning"})
+"""Roles of messages that clients keep for themselves, or show only."""
+
+IMAGE = re.compile(IMAGE_URL)
+NOT_ANSWERED = "The user gave no answer."
+
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+
+
+class AgUiModel(BaseModel):
+    """An object of AG-UI."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        strict=True,
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=False,
+        validate_by_alias=True,
+    )
+
+
+class AgUiSource(AgUiModel):
+    """Where a part's content is: in `value` itself, in base64, or at the address in `value`."""
+
+    type: Literal["data", "url", "file"]
+    value: str
+    mime_type: str = Field("", max_length=200)
+
+
+class AgUiPart(AgUiModel):
+    """A part of a message. Texts and images are read; AG-UI has audio, video and documents too."""
+
+    type: str = Field(max_length=50)
+    text: str = ""
+    source: AgUiSource | None = None
+
+
+class AgUiFunction(AgUiModel):
+    """The called function; `arguments` is the text that the model wrote."""
+
+    name: Id
+    arguments: str
+
+
+class CalledTool(AgUiModel):
+    """A tool call of an assistant's message."""
+
+    id: Id
+    function: AgUiFunction
+
+
+class AgUiMessage(AgUiModel):
+    """A message of the client's chat."""
+
+    id: Id
+    role: Literal["developer", "system", "assistant", "user", "tool", "activity", "reasoning"]
+    content: Annotated[
+        Annotated[str, Tag("(text)")]
+        | Annotated[list[AgUiPart], Field(max_length=MAX_BLOCKS), Tag("(blocks)")]
+        | Annotated[dict[str, JsonValue], Tag("(activity)")]
+        | Annotated[None, Tag("(none)")],
+        Discriminator(lambda value: "(activity)" if isinstance(value, dict) else optional_content_kind(value)),
+    ] = None
+    name: str | None = Field(None, max_length=MAX_ID)
+    tool_calls: list[CalledTool] | None = Field(None, max_length=MAX_CALLS)
+    tool_call_id: str | None = Field(None, max_length=MAX_ID)
+    error: str | None = None
+
+
+class FrontEndTool(AgUiModel):
+    """A tool that the client runs. Without a schema it takes no arguments."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: str = Field(max_length=4_000)
+    parameters: dict[str, JsonValue] | None = None
+
+    def read(self) -> ClientToolIn:
+        """Return the tool in the form of REST, which checks it."""
+        parameters = self.parameters or {"type": "object", "properties": {}}
+        return ClientToolIn(name=self.name, description=self.description, parameters=parameters)
+
+
+class AmbientContext(AgUiModel):
+    """What the client's application says about itself, such as the page that its user sees."""
+
+    description: str
+    value: str
+
+
+class ResumeEntry(AgUiModel):
+    """The answer to an interrupt."""
+
+    interrupt_id: Id
+    status: Literal["resolved", "cancelled"]
+    payload: JsonValue = None
+
+
+def _check_tools(tools: list[FrontEndTool]) -> list[FrontEndTool]:
+    check_client_tools([tool.read() for tool in tools])
+    return tools
+
+
+class RunAgentInput(AgUiModel):
+    """A request to run an agent. `state` and `forwarded_props` are the client's own."""
+
+    thread_id: ExternalId = Field(description="the id of a session, or an id of your own for it")
+    run_id: Id = Field(description="a request that is sent again with the same id gets the same run")
+    parent_run_id: str | None = Field(None, max_length=MAX_ID)
+    messages: list[AgUiMessage] = Field(max_length=MAX_MESSAGES)
+    state: JsonValue = None
+    tools: Annotated[list[FrontEndTool], Field(max_length=MOST_TOOLS), AfterValidator(_check_tools)] = Field(
+        default_factory=list
+    )
+    context: list[AmbientContext] = Field(default_factory=list, max_length=100)
+    resume: list[ResumeEntry] = Field(default_factory=list, max_length=MAX_CALLS)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the request has neither a new message nor answers: the client wants to see the thread."""
+        sent = [message for message in self.messages if message.role not in NOT_SENT | INSTRUCTING]
+        return not self.resume and (not sent or (sent[-1].role == "assistant" and not sent[-1].tool_calls))
+
+    def read_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the client's tools as domain values."""
+        return read_client_tools([tool.read() for tool in self.tools])
+
+    def read_messages(self, source: Source) -> tuple[str, tuple[NewMessage, ...]]:
+        """Return what the agent is told besides its own instructions, and the messages of the chat.
+
+        Raises InvalidInput for a part of a kind that is not supported, or a result that names no call.
+        """
+        called: dict[str, str] = {}
+        told: list[str] = []
+        messages: list[NewMessage] = []
+        for place, message in enumerate(self.messages):
+            if message.role in INSTRUCTING:
+                told.append(text_of(_content(message, place)))
+            elif message.role not in NOT_SENT:
+                called |= {call.id: call.function.name for call in message.tool_calls or ()}
+                messages.append(_read(message, place, called, source))
+        while self.resume and messages and messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls:
+            messages.pop()  # what was shown of an answer before the run waited
+        told += [f"{one.description}: {one.value}" for one in self.context]
+        return "\n\n".join(text for text in told if not is_blank(text)), tuple(messages)
+
+    def decide(self, wait: Wait, author: str) -> tuple[Resolution, ...]:
+        """Return what the request gives to the calls of a wait. Raises InvalidInput for an answer that does not fit."""
+        given = tuple(_resolution(place, entry, wait, author) for place, entry in enumerate(self.resume))
+        try:
+            check_answers(wait, given)
+        except InvalidInput as error:
+            raise InvalidInput(error.detail, field="resume") from error
+        return given
+
+
+def _read(message: AgUiMessage, place: int, called: Mapping[str, str], source: Source) -> NewMessage:
+    content = _content(message, place)
+    match message.role:
+        case "tool":
+            if not message.tool_call_id:
+                raise InvalidInput(
+                    "A tool message needs the `toolCallId` of the call that it answers.",
+                    field=f"messages.{place}.toolCallId",
+                )
+            name = called.get(message.tool_call_id)
+            said = content or message.error or ""
+            return NewMessage(Role.TOOL, said, source, tool_call_id=message.tool_call_id, name=name)
+        case "assistant":
+            calls = tuple(
+                ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            )
+            return NewMessage(Role.ASSISTANT, content, source, tool_calls=calls)
+        case _:
+            metadata: dict[str, JsonValue] = {CLIENT_MESSAGE_ID: message.id}
+            return NewMessage(Role.USER, content, source, author=message.name, metadata=metadata)
+
+
+def _content(message: AgUiMessage, place: int) -> Content:
+    if isinstance(message.content, list):
+        return content_of_blocks(_blocks(message.content, f"messages.{place}.content"))
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _blocks(parts: list[AgUiPart], field: str) -> Iterator[Block]:
+    for number, part in enumerate(parts):
+        match part:
+            case AgUiPart(type="text", text=text):
+                yield TextBlock(text)
+            case AgUiPart(type="image", source=AgUiSource() as source):
+                yield _image(source, f"{field}.{number}.source")
+            case _:
+                raise InvalidInput(
+                    f"A message has parts of the types `text` and `image`, not {part.type!r}.",
+                    field=f"{field}.{number}",
+                )
+
+
+def _image(source: AgUiSource, field: str) -> ImageBlock:
+    url = f"data:{source.mime_type};base64,{source.value}" if source.type == "data" else source.value
+    if source.type == "file" or not IMAGE.match(url):
+        raise InvalidInput(
+            "An image is base64 data with its `mimeType`, such as image/png, or has an https or `data:` address.",
+            field=field,
+        )
+    return ImageBlock(url)
+
+
+def _resolution(place: int, entry: ResumeEntry, wait: Wait, author: str) -> Resolution:
+    kind, is_given = wait.kind_of(entry.interrupt_id), entry.status == "resolved"
+    if kind is None:
+        known = ", ".join(awaited.id for awaited in wait.calls)
+        raise InvalidInput(
+            f"The thread has no interrupt {entry.interrupt_id!r}; it has: {known}.",
+            field=f"resume.{place}.interruptId",
+        )
+    if kind is WaitKind.APPROVAL:
+        return _decision(entry, f"resume.{place}.payload", author)
+    payload = entry.payload if is_given else NOT_ANSWERED
+    text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+    _check_length(text, MAX_OUTPUT, f"resume.{place}.payload")
+    return Resolution(entry.interrupt_id, text, is_error=not is_given, author=author)
+
+
+def _decision(entry: ResumeEntry, field: str, author: str) -> Resolution:
+    """Return a person's decision. `{"approved": true, "editedArgs": {…}}` runs the call with other arguments."""
+    text, arguments = "", None
+    match entry.payload:
+        case _ if entry.status == "cancelled":
+            decision = ApprovalDecision.REJECT
+        case {"approved": True, "editedArgs": dict() as edited}:
+            decision, arguments = ApprovalDecision.EDIT, json.dumps(edited, ensure_ascii=False)
+        case True | {"approved": True}:
+            decision = ApprovalDecision.APPROVE
+        case False | {"approved": False}:
+            decision, text = ApprovalDecision.REJECT, _reason(entry.payload)
+        case _:
+            raise InvalidInput(
+                'A call waits for approval: send {"approved": true}, {"approved": true, "editedArgs": {…}} or '
+                '{"approved": false, "reason": "…"}.',
+                field=field,
+            )
+    _check_length(arguments or "", MAX_OUTPUT, field)
+    _check_length(text, MAX_REASON, field)
+    return Resolution(entry.interrupt_id, text, decision=decision, arguments=arguments, author=author)
+
+
+def _reason(payload: JsonValue) -> str:
+    reason = payload.get("reason") if isinstance(payload, dict) else ""
+    return reason if isinstance(reason, str) else ""
+
+
+def _check_length(text: str, most: int, field: str) -> None:
+    if len(text) > most:
+        raise InvalidInput(f"Has {len(text)} characters; at most {most} are allowed.", field=field)

@@ -1,0 +1,357 @@
+"""AG-UI threads: what a request adds to its session, what it continues, and what the client is shown again."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pytest
+
+from fakes.ag_ui_client import AgUiThread, Json, check_stream, outcome, read_events
+from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
+from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
+from fakes.waiting import until_found
+from throughline.ag_ui.front_end import AG_UI
+from throughline.db.database import Database
+from throughline.domain.errors import ModelRejected, ModelUnavailable
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import Usage
+
+WEATHER: Json = {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {}}}
+ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
+DELETE = ToolCall("call_2", "delete", "{}")
+QUESTION = ToolCall("q", "ask_user", '{"question": "Which town?", "options": ["Graz", "Bonn"]}')
+
+
+async def named(stage: OpenAIStage, thread_id: str = "thread-1") -> list[Json]:
+    """Return the sessions of the thread, one or none."""
+    listed = await stage.http.get("/v1/sessions", params={"external_id": thread_id})
+    return list(listed.json()["data"])
+
+
+async def stored(stage: OpenAIStage, thread_id: str = "thread-1") -> list[object]:
+    """Return the contents of all messages of the thread's session."""
+    (session,) = await named(stage, thread_id)
+    messages = await stage.http.get(f"/v1/sessions/{session['id']}/messages", params={"limit": 200})
+    return [message["content"] for message in messages.json()["data"]]
+
+
+def result(call_id: str, content: str) -> Json:
+    return {"id": f"result-{call_id}", "role": "tool", "toolCallId": call_id, "content": content}
+
+
+async def test_a_thread_is_one_session_and_only_what_is_new_is_stored(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two", usage=Usage(10, 3)))
+    thread = AgUiThread(stage.http)
+
+    first = await thread.say("a")
+    last = await thread.say("b")
+
+    assert await stored(stage) == thread.texts() == ["a", "one", "b", "two"]
+    assert (outcome(first), last[-1]["usage"]) == (
+        {"type": "success"},
+        [{"inputTokens": 10, "outputTokens": 3, "totalTokens": 13}],
+    )
+    assert "MESSAGES_SNAPSHOT" not in [event["type"] for event in [*first, *last]]
+
+
+async def test_reasoning_comes_before_its_text(stage: OpenAIStage) -> None:
+    stage.model.script(Say("so", thinks="hm"))
+
+    events = await AgUiThread(stage.http).say("a")
+
+    assert [event["type"] for event in events if event["type"].startswith(("REASONING", "TEXT"))] == [
+        "REASONING_START",
+        "REASONING_MESSAGE_START",
+        "REASONING_MESSAGE_CONTENT",
+        "REASONING_MESSAGE_END",
+        "REASONING_END",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+    ]
+
+
+async def test_the_context_stands_in_the_state_beside_what_the_client_keeps_there(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+
+    events = await AgUiThread(stage.http).say("a", state={"mine": 1})
+
+    (shown,) = (event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT")
+    (change,) = (event["delta"][0] for event in events if event["type"] == "STATE_DELTA")
+    assert (shown["mine"], shown["throughline"]["context"]) == (1, None)
+    assert (change["path"], "usage_percent" in change["value"]) == ("/throughline/context", True)
+
+
+async def test_a_run_that_is_sent_again_is_shown_again_and_not_begun_again(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+
+    thread.messages[-1]["content"] = "on"  # as a client has it whose stream was cut
+    again = await thread.run("run-2")
+
+    assert await stored(stage) == thread.texts() == ["a", "one"]
+    assert [event["type"] for event in again][:3] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
+
+
+async def test_a_run_id_of_another_message_is_refused(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a", run_id="r")
+
+    thread.messages.append({"id": "m-9", "role": "user", "content": "b"})
+    refused = await thread.post("r")
+
+    assert (refused.status_code, await stored(stage)) == (httpx.codes.CONFLICT, ["a", "one"])
+
+
+async def test_a_client_without_messages_is_shown_the_thread(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+
+    reloaded = AgUiThread(stage.http)
+    events = await reloaded.run("reload")
+
+    assert [event["type"] for event in events] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert [message["id"] for message in reloaded.messages] == [message["id"] for message in thread.messages]
+
+
+async def test_an_unknown_thread_without_messages_is_empty_and_not_stored(stage: OpenAIStage) -> None:
+    events = await AgUiThread(stage.http).run()
+
+    assert [event["type"] for event in events] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert (await stage.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_a_client_that_reloads_while_the_agent_answers_follows_the_answer(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("one two", gate=gate))
+    thread, reloaded = AgUiThread(stage.http), AgUiThread(stage.http)
+    first = asyncio.create_task(thread.say("a"))
+    await until_found(partial(named, stage))
+    second = asyncio.create_task(reloaded.run("reload"))
+    gate.set()
+
+    await asyncio.gather(first, second)
+
+    assert reloaded.texts() == thread.texts() == ["a", "one two"]
+
+
+async def test_messages_of_other_interfaces_are_shown_before_the_new_one(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"), Say("three"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+    (session,) = await named(stage)
+    await stage.http.post(f"/v1/sessions/{session['id']}/messages", json={"content": "elsewhere"})
+
+    events = await thread.say("b")
+
+    assert "MESSAGES_SNAPSHOT" in [event["type"] for event in events]
+    assert await stored(stage) == thread.texts() == ["a", "one", "elsewhere", "two", "b", "three"]
+
+
+async def test_an_edited_message_begins_a_branch_that_takes_the_thread_over(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"), Say("three"), Say("four"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+    await thread.say("b")
+
+    thread.messages[2:] = []
+    await thread.say("c")
+    await thread.say("d")
+
+    assert await stored(stage) == thread.texts() == ["a", "one", "c", "three", "d", "four"]
+
+
+async def test_a_thread_may_be_named_by_the_id_of_its_session(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+    session = (await stage.http.post("/v1/sessions", json={"agent": "assistant"})).json()["id"]
+
+    await AgUiThread(stage.http, thread_id=session).say("a")
+
+    messages = (await stage.http.get(f"/v1/sessions/{session}/messages")).json()["data"]
+    assert [message["content"] for message in messages] == ["a", "one"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_tool_of_the_front_end_ends_the_run_and_its_result_continues(
+    stage: OpenAIStage, *, is_streamed: bool
+) -> None:
+    stage.model.script(Call((ASKS_WEATHER,), is_streamed=is_streamed), Say("Sunny."))
+    thread = AgUiThread(stage.http, tools=[WEATHER])
+
+    asked = await thread.say("Weather?")
+    thread.messages.append(result("call_1", "sun"))
+    answered = await thread.run()
+
+    assert outcome(asked) == {"type": "success", "pendingToolCallIds": ["call_1"]}
+    assert thread.messages[1]["toolCalls"][0]["function"] == {"name": "weather", "arguments": '{"town": "Graz"}'}
+    assert "TOOL_CALL_RESULT" not in [event["type"] for event in answered]
+    assert await stored(stage) == ["Weather?", "", "sun", "Sunny."]
+    assert thread.texts() == ["Weather?", ["weather"], "sun", "Sunny."]
+
+
+async def test_a_repeated_result_gets_the_run_that_it_continued(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."))
+    thread = AgUiThread(stage.http, tools=[WEATHER])
+    await thread.say("Weather?")
+    thread.messages.append(result("call_1", "sun"))
+    sent = [*thread.messages]
+    await thread.run("r")
+
+    thread.messages = sent
+    await thread.run("r")
+
+    assert thread.texts() == ["Weather?", ["weather"], "sun", "Sunny."]
+    assert await stored(stage) == ["Weather?", "", "sun", "Sunny."]
+
+
+CAREFUL = replace(OPEN_AGENT, tools=("delete",), needs_approval=frozenset({"delete"}))
+
+
+@pytest.mark.parametrize(
+    ("payload", "status", "answer"),
+    [
+        ({"approved": True}, "resolved", "deleted"),
+        (True, "resolved", "deleted"),
+        ({"approved": True, "editedArgs": {"all": True}}, "resolved", "deleted"),
+        ({"approved": False, "reason": "No!"}, "resolved", "No!"),
+        (None, "cancelled", ""),
+    ],
+)
+async def test_an_approval_is_an_interrupt(database: Database, payload: object, status: str, answer: str) -> None:
+    tool = OneTool("delete", "deleted", repeatable=False)
+    async with open_openai_stage(database, agent=CAREFUL, tools=tool, front_ends=(AG_UI,)) as stage:
+        stage.model.script(Call((DELETE,)), Say("Done."))
+        thread = AgUiThread(stage.http)
+
+        asked = await thread.say("Delete it")
+        (interrupt,) = outcome(asked)["interrupts"]
+        given = {"interruptId": interrupt["id"], "status": status}
+        answered = await thread.run(resume=[{**given, "payload": payload} if payload is not None else given])
+
+    (shown,) = (event["content"] for event in answered if event["type"] == "TOOL_CALL_RESULT")
+    assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", "call_2")
+    assert (answer in shown, len(tool.keys)) == (True, int(answer == "deleted"))
+    assert thread.texts()[-1] == "Done."
+
+
+async def test_a_question_of_the_agent_is_an_interrupt(database: Database) -> None:
+    async with open_openai_stage(
+        database, agent=replace(OPEN_AGENT, tools=("ask_user",)), front_ends=(AG_UI,)
+    ) as stage:
+        stage.model.script(Call((QUESTION,)), Say("Thanks."), Say("Bye."))
+        thread = AgUiThread(stage.http)
+
+        asked = await thread.say("Plan")
+        reloaded = AgUiThread(stage.http)
+        again = await reloaded.run("reload")
+        await thread.run(resume=[{"interruptId": "q", "status": "resolved", "payload": "Graz"}])
+        await thread.say("b")
+
+        (interrupt,) = outcome(asked)["interrupts"]
+        assert (interrupt["reason"], interrupt["message"]) == ("input_required", "Which town?")
+        assert interrupt["responseSchema"] == {"type": "string", "enum": ["Graz", "Bonn"]}
+        assert (outcome(again), reloaded.texts()) == (outcome(asked), ["Plan", ["ask_user"]])
+        assert thread.texts() == ["Plan", ["ask_user"], "Graz", "Thanks.", "b", "Bye."]
+        assert await stored(stage) == ["Plan", "", "Graz", "Thanks.", "b", "Bye."]
+
+
+async def test_a_failed_run_is_an_error_and_the_message_is_kept(stage: OpenAIStage) -> None:
+    stage.model.script(Fail(ModelRejected("The model says no."), shown="Well"))
+    thread = AgUiThread(stage.http)
+
+    events = await thread.say("a")
+
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "model_rejected")
+    assert await stored(stage) == ["a"]
+
+
+async def test_text_of_a_broken_try_is_taken_back(stage: OpenAIStage) -> None:
+    stage.model.script(Fail(ModelUnavailable("down", delay_seconds=0.01), shown="Wrong words"), Say("right"))
+    thread = AgUiThread(stage.http)
+
+    await thread.say("a")
+
+    assert await stored(stage) == thread.texts() == ["a", "right"]
+
+
+async def test_a_cancelled_run_says_so(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("one two", gate=gate))
+    async with stage.http.stream(
+        "POST",
+        "/ag-ui/assistant",
+        json={"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}]},
+    ) as response:
+        await stage.http.post(f"/v1/runs/{response.headers['x-run-id']}/cancel")
+        events = read_events(await response.aread())
+
+    check_stream(events)
+    assert outcome(events) == {"type": "cancelled"}
+
+
+async def test_a_run_ends_with_its_client_if_the_address_says_so(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one two", gate=asyncio.Event()))
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}]}
+    async with stage.http.stream("POST", "/ag-ui/assistant?on_disconnect=cancel", json=body) as response:
+        run = response.headers["x-run-id"]
+
+    while (found := (await stage.http.get(f"/v1/runs/{run}")).json())["status"] not in {"cancelled", "succeeded"}:
+        await asyncio.sleep(0.05)
+    assert found["status"] == "cancelled"
+
+
+BAD: list[tuple[Json, str]] = [
+    ({"threadId": ""}, "threadId"),
+    ({"runId": ""}, "runId"),
+    ({"messages": "x"}, "messages"),
+    ({"messages": [{"role": "user", "content": "a"}]}, "messages.0.id"),
+    ({"messages": [{"id": "1", "role": "nobody", "content": "a"}]}, "messages.0.role"),
+    ({"messages": [{"id": "1", "role": "user", "content": " "}]}, "messages"),
+    ({"messages": [{"id": "1", "role": "user", "content": [{"type": "audio"}]}]}, "messages.0.content.0"),
+    (
+        {
+            "messages": [
+                {"id": "1", "role": "user", "content": [{"type": "image", "source": {"type": "url", "value": "x"}}]}
+            ]
+        },
+        "messages.0.content.0.source",
+    ),
+    ({"messages": [{"id": "1", "role": "tool", "content": "x"}]}, "messages.0.toolCallId"),
+    ({"tools": [{"name": "not a name", "description": ""}]}, "tools.0.name"),
+    ({"tools": [WEATHER, WEATHER]}, "tools"),
+    ({"resume": [{"interruptId": "x", "status": "maybe"}]}, "resume.0.status"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "field"), BAD)
+async def test_a_bad_request_names_its_field_and_stores_nothing(stage: OpenAIStage, wrong: Json, field: str) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}], **wrong}
+
+    refused = await stage.http.post("/ag-ui/assistant", json=body)
+
+    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY, refused.text
+    assert refused.json()["errors"][0]["field"] == field
+    assert (await stage.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_an_answer_that_nobody_waits_for_is_refused(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+
+    refused = await thread.post(resume=[{"interruptId": "q", "status": "cancelled"}])
+
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (409, "run_not_waiting")
+
+
+async def test_an_unknown_agent_is_not_found(stage: OpenAIStage) -> None:
+    refused = await stage.http.post(
+        "/ag-ui/nobody", json={"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}]}
+    )
+
+    assert (refused.status_code, "assistant" in refused.json()["detail"]) == (httpx.codes.NOT_FOUND, True)
