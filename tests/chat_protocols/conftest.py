@@ -1,0 +1,14 @@
+from collections.abc import Sequence
+
+import pytest
+
+from fakes.front_end_stages import keyed, stage
+from throughline.ag_ui.front_end import AG_UI
+from throughline.http.app import FrontEnd
+
+__all__ = ["keyed", "stage"]
+
+
+@pytest.fixture
+def front_ends() -> Sequence[FrontEnd]:
+    return (AG_UI,)

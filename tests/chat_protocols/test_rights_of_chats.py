@@ -1,0 +1,90 @@
+"""Who may continue which session in the protocols of front ends, where a request names it in its body."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from fakes.access_tokens import TokenPage, owned_by
+from fakes.ag_ui_client import Json
+from fakes.api_stage import ApiStage
+from throughline.domain.keys import Scope
+
+Ask: TypeAlias = Callable[[str], tuple[str, Json]]
+
+
+def ask_ag_ui(name: str) -> tuple[str, Json]:
+    """Return the path and body that send a message to the session of this name."""
+    message = {"id": "m", "role": "user", "content": "hi"}
+    return "/ag-ui/assistant", {"threadId": name, "runId": str(uuid4()), "messages": [message]}
+
+
+pytestmark = pytest.mark.parametrize("ask", [ask_ag_ui])
+
+
+@pytest.fixture
+async def page(keyed: ApiStage) -> AsyncIterator[TokenPage]:
+    """Yield two sessions of anna, with the key that serves her."""
+    key = await keyed.key("anna")
+    async with keyed.client(key=key) as client:
+        yield TokenPage(keyed, key, await owned_by(client), await owned_by(client))
+    await keyed.turns.settle()
+
+
+async def send(page: TokenPage, key: str, request: tuple[str, Json], user: str = "") -> httpx.Response:
+    async with page.stage.client(key=key, user=user) as client:
+        return await client.post(request[0], json=request[1])
+
+
+async def sessions(page: TokenPage, key: str, user: str = "") -> list[str]:
+    """Return the ids of the user's sessions, and their own ids."""
+    async with page.stage.client(key=key, user=user) as client:
+        listed = (await client.get("/v1/sessions")).json()["data"]
+    return [name for session in listed for name in (session["id"], session["external_id"])]
+
+
+async def test_nothing_is_served_without_a_key_or_to_one_that_may_only_read(page: TokenPage, ask: Ask) -> None:
+    reader = await page.stage.key("anna", Scope.READ)
+
+    statuses = [(await send(page, key, ask("new"))).status_code for key in ("", reader)]
+
+    assert statuses == [httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN]
+    assert "new" not in await sessions(page, page.key)
+
+
+async def test_the_name_of_another_users_session_makes_a_session_of_ones_own(page: TokenPage, ask: Ask) -> None:
+    bobs = await page.stage.key("bob")
+
+    answered = await send(page, bobs, ask(page.first.session_id))
+
+    assert (answered.status_code, b"my secret" in answered.content) == (httpx.codes.OK, False)
+    made, name = await sessions(page, bobs)
+    assert (made != page.first.session_id, name) == (True, page.first.session_id)
+
+
+async def test_a_token_serves_its_sessions_only(page: TokenPage, ask: Ask) -> None:
+    token, wide = await page.token(page.first), await page.token()
+
+    own, other, new, any_new = [
+        (await send(page, key, ask(name))).status_code
+        for key, name in (
+            (token, page.first.session_id),
+            (token, page.second.session_id),
+            (token, "new"),
+            (wide, "new"),
+        )
+    ]
+
+    assert (own, other, new, any_new) == (200, 404, 403, 200)
+
+
+async def test_a_back_end_acts_for_its_users(page: TokenPage, ask: Ask) -> None:
+    back_end = await page.stage.key("web", Scope.READ, Scope.WRITE, Scope.ACT_AS)
+
+    answered = await send(page, back_end, ask("new"), user="carla")
+
+    assert answered.status_code == httpx.codes.OK
+    assert "new" in await sessions(page, back_end, "carla")
+    assert "new" not in await sessions(page, back_end)
