@@ -1,4 +1,4 @@
-"""Turns per second of one service over each of its interfaces: the same turns, asked for in our form and in OpenAI's.
+"""Turns per second of one service over each of its interfaces: the same turns, asked for in our form and in others'.
 
 `python -m benchmarks.dialects`. Clients that never pause talk in sessions of a few turns to one process with a model
 inside it that answers at once. The interfaces are measured one after the other, round by round, so that whatever slows
@@ -13,9 +13,10 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from benchmarks.figures import aligned, connected
 from benchmarks.processes import MODEL, run_service, write_agent
@@ -100,6 +101,27 @@ class ChatTalk:
         await post("/v1/chat/completions", body)
 
 
+@dataclass(slots=True)
+class AgUiTalk:
+    """A thread over AG-UI. Its client sends all messages with each turn, as AG-UI's clients do."""
+
+    name: str = ""
+    messages: list[dict[str, str]] = field(default_factory=list)
+
+    async def open(self, post: Post) -> None:
+        """Leave it to the first turn."""
+        del post
+        self.name = str(uuid4())
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it. Raises Unfinished."""
+        self.messages.append({"id": str(uuid4()), "role": "user", "content": question})
+        body = {"threadId": self.name, "runId": str(uuid4()), "messages": self.messages}
+        answer = await post(f"/ag-ui/{AGENT}", body, EVENTS)
+        _check_end(answer.content, b'"outcome":{"type":"success"}')
+        self.messages.append({"id": str(uuid4()), "role": "assistant", "content": "An answer."})
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A way to ask for turns, and the one that it is compared with."""
@@ -116,6 +138,7 @@ DIALECTS = (
     Dialect("chat completions, session", ChatTalk, "native"),
     Dialect("native, streamed", StreamedNativeTalk, "native, streamed"),
     Dialect("responses, conversation, streamed", StreamedConversationTalk, "native, streamed"),
+    Dialect("AG-UI", AgUiTalk, "native, streamed"),
 )
 """All that are measured. A further interface is one more line."""
 
