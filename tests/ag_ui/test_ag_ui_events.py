@@ -15,12 +15,11 @@ from fakes.random_runs import CLIENT_TOOL, RUN, RandomRun, random_runs
 from service.test_generated_clients import run
 from throughline.ag_ui.events import AgUiEvents
 from throughline.ag_ui.run_input import RunAgentInput
-from throughline.ag_ui.thread_messages import message_json
+from throughline.ag_ui.thread_messages import ThreadMessages, message_json
 from throughline.domain.basic_types import MessageId
 from throughline.domain.events import AnswerReset, RunEnded, RunWaiting
 from throughline.domain.message import Role
 from throughline.domain.run import RunStatus
-from throughline.wire.json_shape import JsonDict
 
 ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "messages": []})
 
@@ -28,8 +27,8 @@ ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "messages":
 async def printed(made_by: RandomRun, *, begins_with_messages: bool = False) -> bytes:
     """Return the whole stream."""
 
-    async def read(complete: frozenset[MessageId]) -> list[JsonDict]:
-        return [message_json(message) for message in made_by.messages if message.id in complete]
+    async def read(complete: frozenset[MessageId]) -> ThreadMessages:
+        return ThreadMessages([message_json(one) for one in made_by.messages if one.id in complete], complete)
 
     printer = AgUiEvents(ASKED, RUN, 0, read, begins_with_messages=begins_with_messages)
     made = [await printer.begin()]

@@ -96,6 +96,32 @@ async def test_a_run_that_is_sent_again_is_shown_again_and_not_begun_again(stage
     assert [event["type"] for event in again][:3] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
 
 
+async def test_a_run_of_before_the_newest_is_shown_where_it_stands(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a", run_id="r")
+    sent = [*thread.messages]
+    await thread.say("b")
+    whole = thread.texts()
+
+    thread.messages = sent
+    again = await thread.run("r")
+
+    assert thread.texts() == whole
+    assert "TEXT_MESSAGE_START" not in [event["type"] for event in again]
+
+
+async def test_a_message_is_asked_again_after_a_failure_and_not_said_twice(stage: OpenAIStage) -> None:
+    stage.model.script(Fail(ModelRejected("No.")), Say("one"), Say("two"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+
+    await thread.run()
+    await thread.say("b")
+
+    assert await stored(stage) == thread.texts() == ["a", "one", "b", "two"]
+
+
 async def test_a_run_id_of_another_message_is_refused(stage: OpenAIStage) -> None:
     stage.model.script(Say("one"))
     thread = AgUiThread(stage.http)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from throughline.ag_ui.run_input import RunAgentInput
-from throughline.ag_ui.thread_messages import content_json
+from throughline.ag_ui.thread_messages import ThreadMessages, content_json
 from throughline.chat_protocols.follow_part import RunPart, part_usage
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.elicitation import call_of_question
@@ -60,8 +60,8 @@ class _Open:
 class AgUiEvents:
     """Printer of one part of a run (`chat_protocols/stream_turn.py`).
 
-    `read_messages` returns the thread's messages as AG-UI has them, with those of the part that are complete; it is
-    asked at the begin if `begins_with_messages`, and after a reset. `part` is the number of the run's part.
+    `read_thread` returns the thread's messages with those of the part that are complete. It is asked at the begin if
+    `begins_with_messages`, and after a reset. `part` is the number of the run's part.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class AgUiEvents:
         asked: RunAgentInput,
         run: Run,
         part: int,
-        read_messages: Callable[[frozenset[MessageId]], Awaitable[list[JsonDict]]],
+        read_thread: Callable[[frozenset[MessageId]], Awaitable[ThreadMessages]],
         *,
         begins_with_messages: bool,
     ) -> None:
         self._asked = asked
         self._run = run
         self._part = part
-        self._read_messages = read_messages
+        self._read_thread = read_thread
         self._begins_with_messages = begins_with_messages
         self._open = _Open()
         self._complete: set[MessageId] = set()
@@ -87,7 +87,7 @@ class AgUiEvents:
         """Return the run's begin: the state, and the thread's messages if the client lacks some of them."""
         made = [started(self._asked), *state_of(self._asked, self._run)]
         if self._begins_with_messages:
-            made.append(snapshot(await self._read_messages(frozenset())))
+            made.append(await self._thread())
         return encode(*made)
 
     def feed(self, event: Event) -> bytes:
@@ -98,7 +98,7 @@ class AgUiEvents:
         """Return the messages that stay: text that was sent since the last complete one is taken back."""
         del event
         closing = list(self._close())
-        return encode(*closing, snapshot(await self._read_messages(frozenset(self._complete))))
+        return encode(*closing, await self._thread())
 
     async def end(self, event: RunEnded | RunWaiting) -> bytes:
         """Return the end: how the part has ended, and what it has used."""
@@ -116,6 +116,12 @@ class AgUiEvents:
     def fail(self, error: ThroughlineError) -> bytes:
         """Return the end of a stream that could not go on."""
         return encode(failed(error.code, error.detail))
+
+    async def _thread(self) -> JsonDict:
+        """Return the event with the thread's messages. Those of the part that it has are not sent again."""
+        thread = await self._read_thread(frozenset(self._complete))
+        self._complete |= thread.complete
+        return snapshot(thread.shown)
 
     def _made_from(self, event: Event) -> Iterator[JsonDict]:
         match event:

@@ -1,5 +1,7 @@
 """The messages of a session as those of an AG-UI thread."""
 
+from dataclasses import dataclass
+
 from throughline.chat_protocols.follow_part import split_run
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, JsonValue, MessageId, SessionId
@@ -30,19 +32,30 @@ async def read_thread(call: Call, session_id: SessionId) -> list[Message]:
     return messages[::-1]
 
 
-async def messages_before(call: Call, run: Run, part: int, complete: frozenset[MessageId]) -> list[JsonDict]:
+@dataclass(frozen=True, slots=True)
+class ThreadMessages:
+    """The messages of a thread, in AG-UI's form, and the ids of those that a followed part has made itself."""
+
+    shown: list[JsonDict]
+    complete: frozenset[MessageId]
+
+
+async def thread_before(call: Call, run: Run, part: int, complete: frozenset[MessageId]) -> ThreadMessages:
     """Return the thread's messages without those that the part of the run has made, except for those `complete`.
 
-    The run's own message of the user is among them, also before it is stored.
+    If the thread has gone on since the run, all of them are complete. The run's own message of the user is always among
+    the messages, also before it is stored.
     """
     stored = await read_thread(call, run.session_id)
     parts = split_run(run, [message for message in stored if message.run_id == run.id])
-    made = {message.id for later in parts[part:] for message in later.made} - complete
-    shown = [message_json(message) for message in stored if message.id not in made]
+    made = {message.id for later in parts[part:] for message in later.made}
+    if stored and stored[-1].run_id != run.id and made:
+        complete = frozenset(made)
+    shown = [message_json(message) for message in stored if message.id not in made - complete]
     if all(message.id != run.user_message_id for message in stored):
         new = user_message(run)
         shown.append(_user_json(run.user_message_id, new.content, new.author, new.metadata))
-    return shown
+    return ThreadMessages(shown, complete)
 
 
 def message_json(message: Message) -> JsonDict:

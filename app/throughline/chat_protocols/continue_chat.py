@@ -14,7 +14,7 @@ from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_ec
 from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound, RunNotWaiting
-from throughline.domain.message import NewMessage, Role, Source, clean_content, text_of
+from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, Source, clean_content, text_of
 from throughline.domain.run import OnBusy, Run
 from throughline.domain.session import Session
 from throughline.domain.tool import Resolution, Wait, WaitKind
@@ -287,10 +287,18 @@ def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     """Return how the request follows the session. One without a message of the user can only bring results."""
     if not chat.texts:
         return Alignment.CONTINUES
-    is_elsewhere = [chat.has_message_ids and not one.has_client_id for one in said]
+    is_elsewhere = [chat.has_message_ids and one.client_id is None for one in said]
     elsewhere = frozenset(index for index, is_so in enumerate(is_elsewhere) if is_so)
     texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED, elsewhere)
-    return align(chat.texts, texts, has_whole_chat=chat.name is not None and chat.name.has_whole_chat)
+    has_whole_chat = (chat.name is not None and chat.name.has_whole_chat) or _sends_newest_again(chat, said)
+    return align(chat.texts, texts, has_whole_chat=has_whole_chat)
+
+
+def _sends_newest_again(chat: ChatRequest, said: Sequence[UserText]) -> bool:
+    """Return whether the client's newest message has the id of the session's newest one, also if its text differs."""
+    asked = chat.agent_request.brought.user_message
+    client_id = None if asked is None else asked.metadata.get(CLIENT_MESSAGE_ID)
+    return bool(said) and client_id is not None and said[-1].client_id == client_id
 
 
 def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> AgentRequest:

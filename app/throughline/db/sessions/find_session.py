@@ -31,7 +31,7 @@ _STORED = """
     coalesce((select json_agg(t) from (
         select m.run_id, m.tool_call_id || coalesce(':' || q.number, '') as tool_call_id,
             case when q.number is null then {text} else q.answer end as text,
-            m.metadata ? :client_id as has_client_id
+            m.metadata ->> :client_id as client_id
         from messages m left join lateral (
             select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
                 case when m.metadata ? 'redacted' then :redacted end) as answer
@@ -77,14 +77,14 @@ _UNSTORED = sql(
 class UserText:
     """One text of the user, None if it is redacted, and its run, None for a message that belongs to no turn.
 
-    `call_id` is set for the answer to a question of the model. `has_client_id`: the text came with an id of the client,
-    from an interface whose clients keep the messages themselves.
+    `call_id` is set for the answer to a question of the model. `client_id` is the client's own id of the message, None
+    if it came from an interface whose clients have none.
     """
 
     text: str | None
     run_id: RunId | None
     call_id: str | None = None
-    has_client_id: bool = False
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _stored_texts(row: Row) -> list[UserText]:
             None if one["text"] == REDACTED_TEXT else one["text"],
             None if one["run_id"] is None else RunId(UUID(one["run_id"])),
             one["tool_call_id"],
-            one["has_client_id"],
+            one["client_id"],
         )
         for one in reversed(row["stored"])
     ]
@@ -164,7 +164,8 @@ def _newest(said: Sequence[UserText], limit: int) -> tuple[UserText, ...]:
 
 def _of_run(run: Run) -> list[UserText]:
     """Return the message of an unfinished run, and the answers that calls of its last wait were given by now."""
-    said = [UserText(text_of(run.input.content), run.id, has_client_id=CLIENT_MESSAGE_ID in run.input.metadata)]
+    client_id = run.input.metadata.get(CLIENT_MESSAGE_ID)
+    said = [UserText(text_of(run.input.content), run.id, client_id=None if client_id is None else str(client_id))]
     if run.wait is not None:
         asked = {awaited.id for awaited in run.wait.calls if awaited.kind is WaitKind.ANSWER}
         for awaited in run.wait.calls:
