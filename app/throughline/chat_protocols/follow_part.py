@@ -203,7 +203,13 @@ async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | 
 
 
 async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[Event, ...]]:
-    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came."""
+    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came.
+
+    If the run still waits for other calls than those that it was given, the part has its wait alone.
+    """
+    if part.run.status is RunStatus.WAITING and (part.after or part.skipped_waits >= part.run.wait_count):
+        yield (await call.services.database.followed_runs.ending(part.run),)
+        return
     waits_left = part.skipped_waits
     async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
         async for item in followed:
