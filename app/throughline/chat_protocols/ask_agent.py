@@ -180,7 +180,7 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
     return NewSession(
         owner_id=call.owner_id,
         agent=asked.agent,
-        title="" if earlier is None else _title_of(asked.brought.history),
+        title="" if earlier is None else _title_of(earlier, asked),
         source=source,
         metadata={} if origin is None else {"branched_from": str(origin)},
         idempotency_key=idempotency.key,
@@ -191,9 +191,14 @@ def _new_session(call: Call, asked: AgentRequest, source: Source, idempotency: I
     )
 
 
-def _title_of(history: Sequence[NewMessage]) -> str:
-    """Return the title of a branch, of its own first message: the earlier title may be of one that it lacks."""
-    return next((title_of(message.content) for message in history if message.role is Role.USER), "")
+def _title_of(earlier: Session, asked: AgentRequest) -> str:
+    """Return the title of a branch: with copies of the earlier session's beginning its title, else of its own messages.
+
+    The earlier title may be of a message that the branch lacks.
+    """
+    if asked.copied is not None:
+        return earlier.title
+    return next((title_of(message.content) for message in asked.brought.history if message.role is Role.USER), "")
 
 
 def _session_id(session_id: SessionId | None, new: NewSession | None) -> SessionId:
