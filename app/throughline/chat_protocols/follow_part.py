@@ -205,10 +205,12 @@ async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | 
 async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[Event, ...]]:
     """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came.
 
-    If the run still waits for other calls than those that it was given, the part has its wait alone.
+    If the run still waits for other calls than those that it was given, the part has its wait alone. So it is with the
+    part of a waiting run whose events were deleted, if it is not the first.
     """
+    runs = call.services.database.followed_runs
     if part.run.status is RunStatus.WAITING and (part.after or part.skipped_waits >= part.run.wait_count):
-        yield (await call.services.database.followed_runs.ending(part.run),)
+        yield (await runs.ending(part.run),)
         return
     waits_left = part.skipped_waits
     async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
@@ -223,6 +225,7 @@ async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple
                 yield events
             if events and isinstance(events[-1], RunEnded | RunWaiting):
                 return
+    yield (await runs.ending(await runs.reload(part.run)),)
 
 
 async def wait_for_end(request: Request, call: Call, part: FollowedPart) -> RunEnded | RunWaiting:
