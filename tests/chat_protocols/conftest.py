@@ -4,6 +4,7 @@ import pytest
 
 from fakes.front_end_stages import keyed, stage
 from throughline.ag_ui.front_end import AG_UI
+from throughline.ai_sdk.front_end import AI_SDK
 from throughline.http.app import FrontEnd
 
 __all__ = ["keyed", "stage"]
@@ -11,4 +12,4 @@ __all__ = ["keyed", "stage"]
 
 @pytest.fixture
 def front_ends() -> Sequence[FrontEnd]:
-    return (AG_UI,)
+    return AG_UI, AI_SDK

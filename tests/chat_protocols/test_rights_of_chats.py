@@ -21,7 +21,13 @@ def ask_ag_ui(name: str) -> tuple[str, Json]:
     return "/ag-ui/assistant", {"threadId": name, "runId": str(uuid4()), "messages": [message]}
 
 
-pytestmark = pytest.mark.parametrize("ask", [ask_ag_ui])
+def ask_ai_sdk(name: str) -> tuple[str, Json]:
+    """Return what `ask_ag_ui` does, for the AI SDK."""
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+    return "/ai-sdk/assistant", {"id": name, "messages": [message], "trigger": "submit-message"}
+
+
+pytestmark = pytest.mark.parametrize("ask", [ask_ag_ui, ask_ai_sdk])
 
 
 @pytest.fixture

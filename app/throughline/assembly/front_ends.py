@@ -20,6 +20,7 @@ FRONT_ENDS = (
     "throughline.api",
     "throughline.openai",
     "throughline.ag_ui",
+    "throughline.ai_sdk",
     "throughline.console",
     "throughline.mcp_server",
     "throughline.slack",
