@@ -310,7 +310,7 @@ def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignme
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not brought.steps)
     if not is_new:
         return _branch(chat, session)
-    on_busy = OnBusy.ENQUEUE if continued.waiting is None else OnBusy.INTERRUPT
+    on_busy = chat.agent_request.on_busy if continued.waiting is None else OnBusy.INTERRUPT
     return replace(chat.agent_request, brought=replace(brought, history=()), session_id=session.id, on_busy=on_busy)
 
 

@@ -8,7 +8,15 @@ from fastapi import Request
 
 from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.elicitation import MAX_QUESTIONS, QUESTION_COUNT_KEY
-from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting, ToolCalled
+from throughline.domain.events import (
+    REPLAYED_END_SEQ,
+    AnswerReset,
+    Event,
+    RunEnded,
+    RunEvent,
+    RunWaiting,
+    ToolCalled,
+)
 from throughline.domain.message import Message, Role
 from throughline.domain.prompt import Usage
 from throughline.domain.run import Run, RunStatus
@@ -203,29 +211,40 @@ async def follow_part(call: Call, part: FollowedPart) -> AsyncGenerator[Event | 
 
 
 async def follow_batches(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[Event, ...]]:
-    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came.
+    """Yield the part's events as `follow_part` does, but all that are known at a time together; none if none came."""
+    async with aclosing(follow_numbered(call, part)) as batches:
+        async for batch in batches:
+            yield tuple(one.event for one in batch)
+
+
+async def follow_numbered(call: Call, part: FollowedPart) -> AsyncGenerator[tuple[RunEvent, ...]]:
+    """Yield the part's events as `follow_batches` does, with their numbers in the run.
 
     If the run still waits for other calls than those that it was given, the part has its wait alone. So it is with the
     part of a waiting run whose events were deleted, if it is not the first.
     """
-    runs = call.services.database.followed_runs
     if part.run.status is RunStatus.WAITING and (part.after or part.skipped_waits >= part.run.wait_count):
-        yield (await runs.ending(part.run),)
+        yield (await _ending(call, part.run),)
         return
     waits_left = part.skipped_waits
     async with aclosing(follow_run(call, part.run, after=part.after, is_fresh=part.is_fresh)) as followed:
         async for item in followed:
-            later = [] if isinstance(item, Idle) else [one.event for one in item]
-            while waits_left and later and not isinstance(later[0], RunEnded):
-                waits_left -= isinstance(later.pop(0), RunWaiting)
+            later = [] if isinstance(item, Idle) else [*item]
+            while waits_left and later and not later[0].is_last:
+                waits_left -= later.pop(0).is_pause
             events = _up_to_end(later)
-            for event in events:
-                part.seen.add(event)
+            for one in events:
+                part.seen.add(one.event)
             if events or isinstance(item, Idle):
                 yield events
-            if events and isinstance(events[-1], RunEnded | RunWaiting):
+            if events and (events[-1].is_last or events[-1].is_pause):
                 return
-    yield (await runs.ending(await runs.reload(part.run)),)
+    yield (await _ending(call, await call.services.database.followed_runs.reload(part.run)),)
+
+
+async def _ending(call: Call, run: Run) -> RunEvent:
+    """Return the last event of a run that has ended or waits, with the number that it has without stored events."""
+    return RunEvent(run.id, REPLAYED_END_SEQ, await call.services.database.followed_runs.ending(run))
 
 
 async def wait_for_end(request: Request, call: Call, part: FollowedPart) -> RunEnded | RunWaiting:
@@ -247,7 +266,7 @@ async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> Run
     return None
 
 
-def _up_to_end(events: Sequence[Event]) -> tuple[Event, ...]:
+def _up_to_end(events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
     """Return the events up to the first one with which a part ends, all without one."""
-    ends = (index for index, event in enumerate(events, start=1) if isinstance(event, RunEnded | RunWaiting))
+    ends = (number for number, one in enumerate(events, start=1) if one.is_last or one.is_pause)
     return tuple(events[: next(ends, None)])

@@ -1,9 +1,7 @@
 """The stream of one part of a run, in the form of a protocol: every protocol prints the same events."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -11,38 +9,13 @@ from fastapi import Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import follow_batches
+from throughline.chat_protocols.request_run import RequestRun
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting
-from throughline.domain.run import Run
-from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.call import Call
 from throughline.http.follow import HEARTBEAT, STREAM_HEADERS, EventStream
 
 log = structlog.get_logger(__name__)
-_CANCELLING: set[asyncio.Task[None]] = set()
-"""Tasks that are not finished; without a reference asyncio may drop one."""
-
-
-@dataclass(slots=True)
-class RequestRun:
-    """The run of a request. If `ends_with_client`, it is cancelled when the request ends before it."""
-
-    call: Call
-    run: Run
-    ends_with_client: bool
-    has_ended: bool = False
-
-    def close(self) -> None:
-        """Ask a bound run that has not ended to stop, without waiting for it: the request may be cancelled itself."""
-        if not self.ends_with_client or self.has_ended:
-            return
-        task = asyncio.create_task(self._cancel(), name="cancel abandoned run")
-        _CANCELLING.add(task)
-        task.add_done_callback(_CANCELLING.discard)
-
-    async def _cancel(self) -> None:
-        with ErrorBoundary(log.warning, "abandoned run not cancelled", run_id=str(self.run.id)):
-            await self.call.services.database.runs.request_cancel(self.call.owner_id, self.run.id)
 
 
 class EventPrinter(Protocol):

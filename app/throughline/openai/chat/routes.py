@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import echo_of, follow_part, wait_for_end
-from throughline.chat_protocols.stream_turn import RequestRun
+from throughline.chat_protocols.request_run import RequestRun
 from throughline.domain.errors import ApprovalRequired, ThroughlineError
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, RunEnded, RunWaiting, ToolCallDelta
 from throughline.domain.run import RunStatus
