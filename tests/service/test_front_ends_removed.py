@@ -31,6 +31,7 @@ for found in pkgutil.walk_packages(throughline.__path__, "throughline."):
 PROGRAM = "from throughline.main import main; main()"
 PATHS = {
     "ag_ui": "/ag-ui/assistant",
+    "langgraph_api": "/langgraph/runs/wait",
     "ai_sdk": "/ai-sdk/assistant",
     "console": "/console/sessions",
     "mcp_server": "/mcp",

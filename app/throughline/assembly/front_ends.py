@@ -22,6 +22,7 @@ FRONT_ENDS = (
     "throughline.ag_ui",
     "throughline.ai_sdk",
     "throughline.console",
+    "throughline.langgraph_api",
     "throughline.mcp_server",
     "throughline.slack",
 )

@@ -216,6 +216,8 @@ async def begin_turn(chat: ChatRequest) -> ChatTurn:
 
     Raises NotFound (session), InvalidInput, ConversationBranched, SessionBusy, and the errors of `submit`.
     """
+    if chat.name is None:
+        check_named_session(chat.call.principal, None)
     continued = None if chat.name is None else await find_session(chat.call, chat.name)
     if continued is not None:
         begun = await continue_chat(chat, continued)

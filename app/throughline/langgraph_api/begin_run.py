@@ -1,0 +1,141 @@
+"""The turn behind a request for a run: a new one of its thread, or the rest of the one that waits."""
+
+from dataclasses import replace
+
+from fastapi import Request
+
+from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, resume_turn, split_messages
+from throughline.chat_protocols.continue_chat import ChatRequest, ChatTurn, SessionName, begin_turn, user_texts
+from throughline.chat_protocols.follow_part import new_echo
+from throughline.db.runs.list_runs import RunQuery
+from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
+from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage
+from throughline.domain.prompt import Overrides
+from throughline.domain.run import OnBusy, RunInput, RunStatus
+from throughline.domain.session import Session
+from throughline.domain.tool import check_answers
+from throughline.http.call import Call, source_of
+from throughline.http.headers import read_idempotency
+from throughline.langgraph_api.assistants import find_agent
+from throughline.langgraph_api.interrupts import RESUME, read_resume
+from throughline.langgraph_api.messages import PARAM, client_id_of, message_id, read_input
+from throughline.langgraph_api.request import CreateRun
+from throughline.langgraph_api.thread_state import find_checkpoint, find_thread, is_uuid, read_newest
+
+UNANSWERED = frozenset({RunStatus.CANCELLED, RunStatus.FAILED})
+
+
+async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> ChatTurn:
+    """Store what the request asks of the thread, None for a run without one, and return the part that it begins.
+
+    Raises NotFound (agent, thread), InvalidInput, SessionBusy, RunNotWaiting, and the errors of `submit`.
+    """
+    body.check_served()
+    agent, source = find_agent(call, body.assistant_id), source_of(request, call)
+    session = None if thread_id is None else await _find(call, thread_id, creates=body.if_not_exists == "create")
+    await _check_checkpoint(call, session, body)
+    if body.command is not None and body.command.resume is not None:
+        return await _resume(call, session, body)
+    sent = read_input(body.input, source)
+    messages = sent.messages if session is None else await _only_new(call, session, sent.messages)
+    brought = split_messages(messages, instructions=sent.instructions, param=PARAM)
+    name = _name(session, thread_id)
+    agent_request = AgentRequest(
+        agent=agent.name,
+        brought=brought,
+        run_input=_run_input(call, body, brought),
+        param=PARAM,
+        is_stored=thread_id is not None or body.on_completion == "keep",
+        external_id=None if name is None else name.external_id,
+        on_busy=OnBusy(body.multitask_strategy or OnBusy.ENQUEUE),
+    )
+    chat = ChatRequest(
+        call=call,
+        source=source,
+        name=name,
+        agent_request=agent_request,
+        texts=user_texts(messages),
+        echo={},
+        idempotency=read_idempotency(request, body),
+        is_retry=False,
+    )
+    return await begin_turn(chat)
+
+
+async def _find(call: Call, thread_id: str, *, creates: bool) -> Session | None:
+    """Return the thread, None if the request is to create it. Raises NotFound otherwise, or if the name is no UUID."""
+    try:
+        return await find_thread(call, thread_id)
+    except NotFound:
+        if creates and is_uuid(thread_id):
+            return None
+        raise
+
+
+def _name(session: Session | None, thread_id: str | None) -> SessionName | None:
+    """Return how the turn finds its session: by its id, or by the id that a new one gets from the client."""
+    if session is not None:
+        return SessionName(id=session.id)
+    return None if thread_id is None else SessionName(external_id=thread_id.lower())
+
+
+async def _check_checkpoint(call: Call, session: Session | None, body: CreateRun) -> None:
+    """Raise InvalidInput if the request asks to go on from an older state than the newest."""
+    wanted = body.wanted_checkpoint
+    if wanted is not None and (session is None or not await _is_newest(call, session, wanted)):
+        raise InvalidInput(
+            "`checkpoint` is not served but for the thread's newest: messages of a thread never change. Copy the "
+            "thread, or branch its session with POST /v1/sessions/{session_id}/branch.",
+            field="checkpoint",
+        )
+
+
+async def _is_newest(call: Call, session: Session, wanted: str) -> bool:
+    """Return whether no turn since the checkpoint was answered: clients do not see the state after one they stop."""
+    try:
+        checkpoint = await find_checkpoint(call, session, wanted)
+    except NotFound:
+        return False
+    page = await call.services.database.runs.list_runs(call.owner_id, session.id, RunQuery())
+    answered = next((run for run in page.items if run.status not in UNANSWERED), None)
+    return answered is None or answered.id == checkpoint.run_id
+
+
+async def _only_new(call: Call, session: Session, sent: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:
+    """Return the messages whose ids the thread's state does not have. Raises InvalidInput if there are none."""
+    if not any(client_id_of(message.metadata) for message in sent):
+        return sent
+    stored = await read_newest(call, session)
+    known = {one for message in stored for one in (message_id(message), str(message.id))}
+    new = tuple(message for message in sent if client_id_of(message.metadata) not in known)
+    if not new:
+        raise InvalidInput("The thread has all of these messages already. Add a new one.", field=PARAM)
+    return new
+
+
+def _run_input(call: Call, body: CreateRun, brought: RequestMessages) -> RunInput:
+    """Return the turn's input without its message."""
+    asked = brought.user_message
+    given = None if asked is None else client_id_of(asked.metadata)
+    metadata = {**(body.metadata or {}), **({} if given is None else {CLIENT_MESSAGE_ID: given})}
+    overrides = Overrides(instructions=brought.instructions or None, is_lenient=True)
+    return RunInput("", metadata, overrides, echo=new_echo(None, {}, int(call.services.clock.now().timestamp())))
+
+
+async def _resume(call: Call, session: Session | None, body: CreateRun) -> ChatTurn:
+    """Give the thread's waiting run what the command says. Raises RunNotWaiting without one, InvalidInput."""
+    runs = call.services.database.runs
+    waiting = None if session is None else await runs.waiting_of(call.owner_id, session.id)
+    if waiting is None or waiting.wait is None:
+        raise RunNotWaiting("No run of the thread waits for anything. Send `input` instead of `command`.")
+    if find_agent(call, body.assistant_id).name != waiting.agent:
+        raise InvalidInput(f"The run that waits is one of {waiting.agent!r}. Name it.", field="assistant_id")
+    given = read_resume(waiting.wait, None if body.command is None else body.command.resume, call.principal.user_name)
+    try:
+        check_answers(waiting.waiting_for, given)
+    except InvalidInput as error:
+        raise InvalidInput(error.detail, field=RESUME) from error
+    goes_on = len(given) == len(waiting.wait.open_calls)
+    echo = new_echo(waiting, {}, int(call.services.clock.now().timestamp())) if goes_on else waiting.input.echo
+    followed = await resume_turn(call, waiting, given, replace(waiting.input, echo=echo))
+    return ChatTurn(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)

@@ -1,0 +1,277 @@
+"""LangGraph's runs. A run is a run of the service; if it waits, a command resumes it under the same id."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from throughline.chat_protocols.continue_chat import ChatTurn, join_run
+from throughline.chat_protocols.follow_part import FollowedPart, follow_part, wait_for_end
+from throughline.chat_protocols.request_run import RequestRun
+from throughline.db.runs.list_runs import RunQuery
+from throughline.domain.errors import (
+    ConversationBranched,
+    InvalidInput,
+    NotFound,
+    RunNotWaiting,
+    SessionBusy,
+    ThroughlineError,
+)
+from throughline.domain.events import REPLAYED_END_SEQ, RunEnded, RunWaiting
+from throughline.domain.message import CLIENT_MESSAGE_ID
+from throughline.domain.run import Run, RunError, RunStatus
+from throughline.domain.session import Session
+from throughline.http.body import read_body, read_json, validate
+from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
+from throughline.http.documents import JSON, LAST_EVENT_ID, described
+from throughline.http.follow import STREAM_HEADERS, EventStream, following_of, nothing_more
+from throughline.http.headers import KEY_HEADER
+from throughline.http.problem_documents import JsonResponse, json_bytes
+from throughline.http.route_errors import FOLLOWING, codes
+from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
+from throughline.langgraph_api.assistants import assistant_id, pick
+from throughline.langgraph_api.begin_run import begin_run
+from throughline.langgraph_api.messages import message_json
+from throughline.langgraph_api.request import DEFAULT_MODES, CancelRun, CreateRun, JoinStream, ListThreadRuns
+from throughline.langgraph_api.stream import RUN_STATUS, stream_run
+from throughline.langgraph_api.thread_state import error_of, find_thread, newest_state, thread_id_of, values_json
+from throughline.wire.json_shape import JsonDict
+
+MOST_IN_BATCH = 20
+MAX_DIGITS = len(str(REPLAYED_END_SEQ))
+THREAD = "/threads/{thread_id}"
+router = APIRouter(prefix=PREFIX, tags=[LANGGRAPH])
+BEGINNING = described(
+    body=CreateRun,
+    headers=(KEY_HEADER,),
+    errors=(*codes(NotFound, SessionBusy, RunNotWaiting, ConversationBranched), *FOLLOWING),
+)
+
+
+class RunOfThread:
+    """A run that a request has begun or joined, with its thread, and where clients find it."""
+
+    def __init__(self, bound: RequestRun, begun: ChatTurn, session: Session) -> None:
+        self.bound, self.begun, self.session = bound, begun, session
+        self.path = f"/threads/{thread_id_of(session)}/runs/{bound.run.id}"
+
+    def headers(self, ending: str) -> dict[str, str]:
+        """Return the headers that name the run, and where to go on if the connection is lost."""
+        location = {} if self.begun.ends_with_client else {"Location": f"{self.path}/{ending}"}
+        return {"Content-Location": self.path, **location}
+
+
+async def _begin(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> RunOfThread:
+    """Begin the run. One without a thread may name a thread in its configuration."""
+    configured = body.configured.get("thread_id")
+    named = thread_id or (configured if isinstance(configured, str) else None)
+    begun = await begin_run(request, call, body, named)
+    run = begun.followed.run
+    session = await call.services.database.sessions.get(call.owner_id, run.session_id)
+    ends_with_client = body.on_disconnect == "cancel" or (begun.ends_with_client and body.on_disconnect is None)
+    return RunOfThread(RequestRun(call, run, ends_with_client), begun, session)
+
+
+@router.post(THREAD + "/runs", openapi_extra=BEGINNING)
+async def create_run(request: Request, thread_id: str, call: Writer) -> Response:
+    """Begin a run in the background."""
+    return await _create(request, call, thread_id)
+
+
+@router.post("/runs", openapi_extra=BEGINNING)
+async def create_run_without_thread(request: Request, call: Writer) -> Response:
+    """Begin a run without a thread in the background. It can be joined for 15 minutes."""
+    return await _create(request, call, None)
+
+
+async def _create(request: Request, call: Call, thread_id: str | None) -> Response:
+    asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
+    shown = _run_json(asked.bound.run, asked.session)
+    return JsonResponse(shown, headers={"Content-Location": asked.path})
+
+
+@router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
+async def create_runs(request: Request, call: Writer) -> Response:
+    """Begin up to 20 runs without a thread in the background. All bodies are checked before the first is begun."""
+    given = await read_json(request)
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_IN_BATCH:
+        raise InvalidInput(f"The body must be a list of 1 to {MOST_IN_BATCH} runs.")
+    bodies = [validate(one, CreateRun) for one in given]
+    begun = [await _begin(request, call, body, None) for body in bodies]
+    return JsonResponse([_run_json(one.bound.run, one.session) for one in begun])
+
+
+@router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING)
+async def stream_new_run(request: Request, thread_id: str, call: Writer) -> Response:
+    """Begin a run and stream it."""
+    return await _stream(request, call, thread_id)
+
+
+@router.post("/runs/stream", openapi_extra=BEGINNING)
+async def stream_run_without_thread(request: Request, call: Writer) -> Response:
+    """Begin a run without a thread and stream it. Nothing is kept."""
+    return await _stream(request, call, None)
+
+
+async def _stream(request: Request, call: Call, thread_id: str | None) -> Response:
+    body = await read_body(request, CreateRun)
+    asked = await _begin(request, call, body, thread_id)
+    return stream_run(asked.bound, asked.begun, asked.session, body.modes, asked.headers("stream"))
+
+
+@router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING)
+async def wait_for_new_run(request: Request, thread_id: str, call: Writer) -> Response:
+    """Begin a run and return the thread's values once it ends or waits."""
+    return await _wait(request, call, thread_id)
+
+
+@router.post("/runs/wait", openapi_extra=BEGINNING)
+async def wait_without_thread(request: Request, call: Writer) -> Response:
+    """Begin a run without a thread and return its values once it ends. Nothing is kept."""
+    return await _wait(request, call, None)
+
+
+async def _wait(request: Request, call: Call, thread_id: str | None) -> Response:
+    asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
+    return _values_response(asked, asked.headers("join"))
+
+
+class ValuesStream(EventStream):
+    """JSON that comes once a run ends or waits. Line feeds before it keep the connection open."""
+
+    media_type = JSON
+
+
+def _values_response(asked: RunOfThread, headers: Mapping[str, str]) -> Response:
+    timeout = asked.bound.call.config.send_timeout_seconds
+    return ValuesStream(_final_values(asked), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
+
+
+async def _final_values(asked: RunOfThread) -> AsyncGenerator[bytes]:
+    """Yield the thread's values once the run ends or waits, with `__error__` if it failed."""
+    try:
+        async with aclosing(_ends(asked)) as followed:
+            async for run in followed:
+                yield b"\n" if run is None else await _values_of(asked, run)
+    except ThroughlineError as error:
+        yield json_bytes(_failed(RunError(error.code, error.detail)))
+    finally:
+        asked.bound.close()
+
+
+async def _ends(asked: RunOfThread) -> AsyncGenerator[Run | None]:
+    """Yield None while nothing happens, and at last the run once it has ended or waits."""
+    run = asked.begun.followed.run
+    if not run.status.needs_worker:
+        yield run
+        return
+    async with aclosing(follow_part(asked.bound.call, asked.begun.followed)) as followed:
+        async for event in followed:
+            if event is None:
+                yield None
+            elif isinstance(event, RunEnded | RunWaiting):
+                yield event.run
+
+
+async def _values_of(asked: RunOfThread, run: Run) -> bytes:
+    asked.bound.has_ended = run.status.is_final or asked.begun.is_stored
+    state = await newest_state(asked.bound.call, asked.session)
+    values = values_json(map(message_json, state.messages), state.interrupts)
+    return json_bytes({**values, **_failed(error_of(run))})
+
+
+def _failed(error: RunError | None) -> JsonDict:
+    return {} if error is None else {"__error__": {"error": error.type, "message": error.detail}}
+
+
+@router.get(THREAD + "/runs")
+async def list_runs_of_thread(thread_id: str, call: Reader, asked: Annotated[ListThreadRuns, Query()]) -> Response:
+    """List the runs of a thread, the last submitted first."""
+    session = await find_thread(call, thread_id)
+    runs: list[Run] = []
+    query, end = RunQuery(200), asked.offset + asked.limit
+    while len(runs) < end:
+        page = await call.services.database.runs.list_runs(call.owner_id, session.id, query)
+        runs += [run for run in page.items if asked.status in {None, RUN_STATUS[run.status]}]
+        if page.next_cursor is None:
+            break
+        query = RunQuery(200, run_id_of(page.next_cursor))
+    return JsonResponse([pick(_run_json(run, session), asked.select) for run in runs[asked.offset : end]])
+
+
+async def _find(call: Call, thread_id: str, run_id: str) -> tuple[Run, Session]:
+    """Return the run and its thread. Raises NotFound, also for a run of another thread."""
+    session = await find_thread(call, thread_id)
+    run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
+    if run.session_id != session.id:
+        raise NotFound(f"The thread {thread_id} has no run {run.id}.")
+    return run, session
+
+
+@router.get(THREAD + "/runs/{run_id}")
+async def get_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
+    """Return a run."""
+    return JsonResponse(_run_json(*await _find(call, thread_id, run_id)))
+
+
+@router.get(THREAD + "/runs/{run_id}/join", openapi_extra=described(errors=FOLLOWING))
+async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
+    """Return the thread's values once the run ends or waits."""
+    run, session = await _find(call, thread_id, run_id)
+    asked = RunOfThread(RequestRun(call, run, ends_with_client=False), join_run(run), session)
+    return _values_response(asked, {})
+
+
+@router.get(THREAD + "/runs/{run_id}/stream", openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING))
+async def join_stream(
+    request: Request, thread_id: str, run_id: PathId, call: Reader, asked: Annotated[JoinStream, Query()]
+) -> Response:
+    """Stream a run after `Last-Event-ID`, without it from the beginning of what goes on since it last waited.
+
+    Answers 204 to a client that has seen the end.
+    """
+    run, session = await _find(call, thread_id, run_id)
+    start = await following_of(call).find_start(run, _last_seen(request))
+    if start is None:
+        return nothing_more()
+    begun = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
+    joined = RunOfThread(RequestRun(call, run, asked.cancel_on_disconnect), begun, session)
+    return stream_run(joined.bound, begun, session, tuple(asked.stream_mode or DEFAULT_MODES), joined.headers("stream"))
+
+
+def _last_seen(request: Request) -> int:
+    given = request.headers.get("last-event-id", "").strip() or "-1"
+    if not given.removeprefix("-").isdecimal() or len(given) > MAX_DIGITS:
+        raise InvalidInput("Must be the id of an event of this run, or -1.", field="Last-Event-ID")
+    return int(given)
+
+
+@router.post(THREAD + "/runs/{run_id}/cancel")
+async def cancel_run_of_thread(
+    request: Request, thread_id: str, run_id: PathId, call: Writer, asked: Annotated[CancelRun, Query()]
+) -> Response:
+    """Cancel a run; its messages stay."""
+    run, _ = await _find(call, thread_id, run_id)
+    cancelled = await call.services.database.runs.request_cancel(call.owner_id, run.id)
+    if asked.wait and not cancelled.status.is_final:
+        await wait_for_end(request, call, join_run(cancelled).followed)
+    return JsonResponse({}, HTTPStatus.OK if asked.wait else HTTPStatus.ACCEPTED)
+
+
+def _run_json(run: Run, session: Session) -> JsonDict:
+    changed_at = run.finished_at or run.started_at or run.created_at
+    metadata = {name: value for name, value in run.input.metadata.items() if name != CLIENT_MESSAGE_ID}
+    return {
+        "run_id": str(run.id),
+        "thread_id": thread_id_of(session),
+        "assistant_id": assistant_id(run.agent),
+        "created_at": run.created_at.isoformat(),
+        "updated_at": changed_at.isoformat(),
+        "status": RUN_STATUS[run.status],
+        "metadata": {**metadata, "graph_id": run.agent},
+        "kwargs": {},
+        "multitask_strategy": "enqueue",
+        "cancel_reason": "user" if run.status is RunStatus.CANCELLED else None,
+    }

@@ -1,0 +1,195 @@
+"""The stream of a run in LangGraph's form, in one or several stream modes."""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+
+import structlog
+from fastapi import Response
+
+from throughline.chat_protocols.continue_chat import ChatTurn
+from throughline.chat_protocols.follow_part import follow_numbered
+from throughline.chat_protocols.request_run import RequestRun
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.events import (
+    REPLAYED_END_SEQ,
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    Event,
+    HistoryQuoted,
+    MemoriesQuoted,
+    MessageCompleted,
+    MessageDelta,
+    ReasoningDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunWaiting,
+    ToolAnswered,
+    ToolCallDelta,
+    ToolProgress,
+)
+from throughline.domain.message import Message, Role
+from throughline.domain.run import Run, RunStatus
+from throughline.domain.session import Session
+from throughline.http.call import Call
+from throughline.http.follow import STREAM_HEADERS, EventStream
+from throughline.http.problem_documents import json_line
+from throughline.langgraph_api.assistants import LLM_NODE, TOOL_NODE, assistant_id
+from throughline.langgraph_api.chunks import MessageChunks, Part
+from throughline.langgraph_api.interrupts import interrupts_of
+from throughline.langgraph_api.messages import asked_json, message_json
+from throughline.langgraph_api.request import StreamMode
+from throughline.langgraph_api.thread_state import error_of, newest_state, thread_id_of, values_json
+from throughline.wire.events import event_json
+from throughline.wire.json_shape import JsonDict
+
+HEARTBEAT = b": heartbeat\n"
+"""Comment that keeps a connection open. It ends without a blank line, because some readers take that for an event."""
+
+RUN_STATUS: Mapping[RunStatus, str] = {
+    RunStatus.QUEUED: "pending",
+    RunStatus.RUNNING: "running",
+    RunStatus.WAITING: "interrupted",
+    RunStatus.SUCCEEDED: "success",
+    RunStatus.FAILED: "error",
+    RunStatus.CANCELLED: "interrupted",
+}
+"""LangGraph's words for the status of a run."""
+
+log = structlog.get_logger(__name__)
+
+
+def stream_run(
+    bound: RequestRun, begun: ChatTurn, session: Session, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
+) -> Response:
+    """Return the HTTP response that streams the run's part."""
+    printer = _RunPrinter(bound.call, session, begun, modes)
+    timeout = bound.call.config.send_timeout_seconds
+    return EventStream(_printed(bound, begun, printer), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
+
+
+async def _printed(bound: RequestRun, begun: ChatTurn, printer: "_RunPrinter") -> AsyncGenerator[bytes]:
+    run = begun.followed.run
+    try:
+        yield _encoded(("metadata", {"run_id": str(run.id), "attempt": 1}))
+        async with aclosing(_batches(bound.call, begun)) as batches:
+            async for batch in batches:
+                printed = b"".join([await printer.feed(one) for one in batch])
+                bound.has_ended = any(one.is_last or (one.is_pause and begun.is_stored) for one in batch)
+                yield printed or HEARTBEAT
+    except ThroughlineError as error:
+        log.warning("run stream ended by an error", error=error.code, run_id=str(run.id))
+        yield _encoded(("error", {"error": error.code, "message": error.detail}))
+    finally:
+        bound.close()
+
+
+async def _batches(call: Call, begun: ChatTurn) -> AsyncGenerator[tuple[RunEvent, ...]]:
+    """Yield the part's events; of a run that waits without any new ones, only that it waits."""
+    run, after, runs = begun.followed.run, begun.followed.after, call.services.database.followed_runs
+    if run.status is RunStatus.WAITING and after and not await runs.read_events(run.id, after, 1):
+        yield (RunEvent(run.id, REPLAYED_END_SEQ, await runs.ending(run)),)
+        return
+    async with aclosing(follow_numbered(call, begun.followed)) as followed:
+        async for batch in followed:
+            yield batch
+
+
+def _encoded(part: Part, number: int | None = None) -> bytes:
+    name, data = part
+    head = b"" if number is None else b"id: %d\n" % number
+    return head + b"event: %s\ndata: %s\n\n" % (name.encode(), json_line(data))
+
+
+class _RunPrinter:
+    """Prints the events of a run's part. The last of what follows from an event has the event's number as its id."""
+
+    def __init__(self, call: Call, session: Session, begun: ChatTurn, modes: tuple[StreamMode, ...]) -> None:
+        self._call, self._session, self._run, self._modes = call, session, begun.followed.run, modes
+        self._messages: dict[str, JsonDict] = {}
+        self._is_loaded = self._has_shown = False
+        self._is_whole = not begun.followed.after and not begun.followed.skipped_waits and not begun.part
+        self._chunks = MessageChunks(modes, self._metadata(), is_joined=begun.followed.after > 0)
+
+    async def feed(self, one: RunEvent) -> bytes:
+        """Return what follows from an event, b"" for nothing."""
+        if "values" in self._modes and not self._is_loaded:
+            await self._load()
+        parts = [part for part in self._parts(one.event) if self._is_asked(part)]
+        encoded = [_encoded(part) for part in parts[:-1]]
+        return b"".join([*encoded, *(_encoded(part, one.seq) for part in parts[-1:])])
+
+    async def _load(self) -> None:
+        """Read the state of the thread, without messages that the stream is going to bring."""
+        state = await newest_state(self._call, self._session)
+        kept = (message for message in state.messages if not self._is_to_come(message))
+        self._messages = {str(shown["id"]): shown for shown in map(message_json, kept)}
+        asked = asked_json(self._run)
+        self._messages.setdefault(str(asked["id"]), asked)
+        self._is_loaded = True
+
+    def _is_to_come(self, message: Message) -> bool:
+        is_made = message.run_id == self._run.id and message.role is not Role.USER
+        return is_made and self._is_whole and not self._run.input.steps_brought
+
+    def _is_asked(self, part: Part) -> bool:
+        """Return whether the client wants the part. Pieces of messages are made only if it does."""
+        return part[0] not in {"values", "updates", "custom"} or part[0] in self._modes
+
+    def _parts(self, event: Event) -> Iterator[Part]:
+        match event:
+            case RunStarted():
+                yield self._values()
+            case MessageDelta() | ReasoningDelta() | ToolCallDelta():
+                yield from self._chunks.grow(event)
+            case MessageCompleted(message=message):
+                yield from self._completed(message, LLM_NODE)
+            case ToolAnswered(message=message):
+                yield from self._completed(message, TOOL_NODE)
+            case AnswerReset():
+                yield from self._chunks.take_back()
+                yield self._values()
+            case RunWaiting(run=run):
+                interrupts = interrupts_of(run)
+                yield "updates", {"__interrupt__": interrupts}
+                yield "values", values_json(self._messages.values(), interrupts)
+                yield self._end(run)
+            case RunEnded(run=run):
+                yield from self._ended(run)
+            case _:
+                yield from _custom(event)
+
+    def _completed(self, message: Message, node: str) -> Iterator[Part]:
+        yield from self._chunks.complete(message)
+        shown = message_json(message)
+        self._messages[str(shown["id"])] = shown
+        yield "updates", {node: {"messages": [shown]}}
+        yield self._values()
+
+    def _ended(self, run: Run) -> Iterator[Part]:
+        error = error_of(run)
+        if error is not None:
+            yield "error", {"error": error.type, "message": error.detail}
+            return
+        if not self._has_shown:
+            yield self._values()
+        yield self._end(run)
+
+    def _values(self) -> Part:
+        self._has_shown = True
+        return "values", values_json(self._messages.values(), ())
+
+    def _end(self, run: Run) -> Part:
+        return "end", {"run_id": str(run.id), "status": RUN_STATUS[run.status]}
+
+    def _metadata(self) -> JsonDict:
+        agent = self._run.agent
+        ids: JsonDict = {"run_id": str(self._run.id), "thread_id": thread_id_of(self._session)}
+        return {**ids, "graph_id": agent, "assistant_id": assistant_id(agent)}
+
+
+def _custom(event: Event) -> Iterator[Part]:
+    """Yield how the context or a tool's call proceeds, in the form of this service's own events."""
+    if isinstance(event, CompactionStarted | CompactionFinished | HistoryQuoted | MemoriesQuoted | ToolProgress):
+        yield "custom", {"type": event.type.value, **event_json(event)}

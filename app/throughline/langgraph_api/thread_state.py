@@ -1,0 +1,221 @@
+"""The state of a thread as clients read it: the newest messages of its session, and what its newest run waits for.
+
+A checkpoint is the end of a turn. Its id is that of the turn's last message.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from throughline.db.runs.list_runs import RunQuery
+from throughline.db.sessions.messages import MessageQuery
+from throughline.db.sessions.repository import SessionQuery
+from throughline.domain.basic_types import JsonValue
+from throughline.domain.errors import NotFound
+from throughline.domain.message import Message, Role, clean_text
+from throughline.domain.run import Run, RunError, RunStatus
+from throughline.domain.session import Session
+from throughline.http.call import Call, check_named_session, message_id_of, session_id_of
+from throughline.langgraph_api.assistants import LLM_NODE, TOOL_NODE, assistant_id
+from throughline.langgraph_api.interrupts import interrupts_of
+from throughline.langgraph_api.messages import message_json
+from throughline.wire.json_shape import JsonDict
+
+MOST_SHOWN = 200
+"""Newest messages that a state has."""
+
+MAX_SHOWN = 40
+UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
+
+
+async def find_thread(call: Call, name: str) -> Session:
+    """Return the session with this id, or else with this external id. Raises NotFound."""
+    sessions = call.services.database.sessions
+    try:
+        found = await sessions.get(call.owner_id, session_id_of(name))
+    except NotFound:
+        asked = SessionQuery(limit=1, external_id=name.lower(), include_archived=True)
+        page = await sessions.list(call.owner_id, asked) if is_uuid(name) else None
+        if page is None or not page.items:
+            raise NotFound(f"There is no thread {clean_text(name)[:MAX_SHOWN]}.") from None
+        found = page.items[0]
+    check_named_session(call.principal, found.id)
+    return found
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether the text is a UUID in its usual form, as ids of threads are."""
+    try:
+        session_id_of(text)
+    except NotFound:
+        return False
+    return True
+
+
+def thread_id_of(session: Session) -> str:
+    """Return the id of the session's thread: the UUID that the client chose for it, or the session's own."""
+    chosen = session.external_id or ""
+    return chosen if is_uuid(chosen) and chosen == chosen.lower() else str(session.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """A state of a thread: its messages, oldest first, and the checkpoint before it, None for the first.
+
+    `run` is the run that goes on, waits or has failed; None for an older state.
+    """
+
+    session: Session
+    messages: tuple[Message, ...]
+    parent: Message | None = None
+    run: Run | None = None
+
+    @property
+    def values(self) -> JsonDict:
+        """The values of the state, with its interrupts if it has any."""
+        return values_json(map(message_json, self.messages), self.interrupts)
+
+    @property
+    def interrupts(self) -> list[JsonValue]:
+        """The interrupts of the waiting run."""
+        return [] if self.run is None else interrupts_of(self.run)
+
+    def as_json(self) -> JsonDict:
+        """Return the state as clients read it."""
+        last = self.messages[-1] if self.messages else None
+        tasks = [] if self.run is None else _tasks(self.run)
+        is_unfinished = self.run is not None and not self.run.status.is_final
+        run_id = None if last is None or last.run_id is None else str(last.run_id)
+        agent = self.session.agent
+        return {
+            "values": {"messages": self.values["messages"]},
+            "next": [task["name"] for task in tasks] if is_unfinished else [],
+            "tasks": [*tasks],
+            "interrupts": self.interrupts,
+            "checkpoint": _checkpoint(self.session, last),
+            "parent_checkpoint": None if self.parent is None else _checkpoint(self.session, self.parent),
+            "metadata": {"run_id": run_id, "graph_id": agent, "assistant_id": assistant_id(agent)},
+            "created_at": (self.session.created_at if last is None else last.created_at).isoformat(),
+        }
+
+
+def values_json(messages: Iterable[JsonDict], interrupts: Sequence[JsonValue]) -> JsonDict:
+    """Return the values of a state, with its interrupts if it has any."""
+    return {"messages": [*messages], **({"__interrupt__": [*interrupts]} if interrupts else {})}
+
+
+def error_of(run: Run) -> RunError | None:
+    """Return why a run failed, None if it has not."""
+    return (run.error or UNKNOWN_ERROR) if run.status is RunStatus.FAILED else None
+
+
+def _tasks(run: Run) -> list[JsonDict]:
+    """Return what the run has to do, or has failed to do. One that was answered or cancelled has no task."""
+    error = error_of(run)
+    if run.status in {RunStatus.SUCCEEDED, RunStatus.CANCELLED}:
+        return []
+    return [
+        {
+            "id": str(run.id),
+            "name": TOOL_NODE if run.status is RunStatus.WAITING else LLM_NODE,
+            "path": [],
+            "error": None if error is None else error.detail,
+            "interrupts": interrupts_of(run),
+            "checkpoint": None,
+            "state": None,
+            "result": None,
+        }
+    ]
+
+
+def _checkpoint(session: Session, last: Message | None) -> JsonDict:
+    found = None if last is None else str(last.id)
+    return {"thread_id": thread_id_of(session), "checkpoint_ns": "", "checkpoint_id": found, "checkpoint_map": {}}
+
+
+async def current_run(call: Call, session: Session) -> Run | None:
+    """Return the session's waiting run, or else its newest; None without one."""
+    runs = call.services.database.runs
+    page = await runs.list_runs(call.owner_id, session.id, RunQuery(1))
+    newest = page.items[0] if page.items else None
+    if newest is not None and newest.status is RunStatus.QUEUED:
+        return await runs.waiting_of(call.owner_id, session.id) or newest
+    return newest
+
+
+async def newest_state(call: Call, session: Session) -> ThreadState:
+    """Return the thread's state as it is now."""
+    return replace(await _state_through(call, session, None), run=await current_run(call, session))
+
+
+async def state_at(call: Call, session: Session, checkpoint_id: str) -> ThreadState:
+    """Return the state at a checkpoint. Raises NotFound."""
+    last = await find_checkpoint(call, session, checkpoint_id)
+    state, newest = await _state_through(call, session, last.position), await newest_message(call, session)
+    is_newest = newest is not None and newest.id == last.id
+    return replace(state, run=await current_run(call, session)) if is_newest else state
+
+
+async def read_history(call: Call, session: Session, before: str | None, limit: int) -> list[ThreadState]:
+    """Return the states at the ends of turns, the newest first. Raises NotFound for a checkpoint that does not exist.
+
+    `before` is the checkpoint that the states precede, None for all.
+    """
+    last = None if before is None else await find_checkpoint(call, session, before)
+    ends: list[Message] = []
+    async with aclosing(_turn_ends(call, session, last)) as found:
+        async for end in found:
+            ends.append(end)
+            if len(ends) > limit:
+                break
+    states = [
+        replace(await _state_through(call, session, end.position), parent=parent)
+        for end, parent in zip_longest(ends[:limit], ends[1 : limit + 1])
+    ]
+    if states and last is None:
+        states[0] = replace(states[0], run=await current_run(call, session))
+    return states
+
+
+async def _turn_ends(call: Call, session: Session, follows: Message | None) -> AsyncGenerator[Message]:
+    """Yield the messages before `follows` that are the last before a message of the user, the newest first."""
+    before = None if follows is None else follows.position
+    while True:
+        page = await read_newest(call, session, before)
+        for message in reversed(page):
+            later, follows = follows, message
+            if later is None or later.role is Role.USER:
+                yield message
+        if len(page) <= 1 or page[0].position == 1:
+            return
+        before = page[0].position
+
+
+async def newest_message(call: Call, session: Session) -> Message | None:
+    """Return the thread's newest message, None without one."""
+    query = MessageQuery(limit=1, order="desc")
+    page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+    return page.items[0] if page.items else None
+
+
+async def find_checkpoint(call: Call, session: Session, checkpoint_id: str) -> Message:
+    """Return the last message of a checkpoint. Raises NotFound."""
+    try:
+        found = message_id_of(checkpoint_id)
+        return await call.services.database.messages.get_message(call.owner_id, session.id, found)
+    except NotFound:
+        raise NotFound(f"The thread has no checkpoint {clean_text(checkpoint_id)[:MAX_SHOWN]}.") from None
+
+
+async def _state_through(call: Call, session: Session, position: int | None) -> ThreadState:
+    messages = await read_newest(call, session, None if position is None else position + 1)
+    asked = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
+    return ThreadState(session, messages, messages[asked - 1] if asked else None)
+
+
+async def read_newest(call: Call, session: Session, before: int | None = None) -> tuple[Message, ...]:
+    """Return the newest messages before a position, None for all, oldest first."""
+    query = MessageQuery(before=before, limit=MOST_SHOWN, order="desc")
+    page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+    return tuple(reversed(page.items))
