@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from throughline.ag_ui.events import AgUiEvents, encode, finished, snapshot, started, state_of
-from throughline.ag_ui.run_input import RunAgentInput
+from throughline.ag_ui.run_input import PROTOCOL, RunAgentInput
 from throughline.ag_ui.thread_messages import message_json, read_thread, thread_before
 from throughline.chat_protocols.ask_agent import AgentRequest, split_messages
 from throughline.chat_protocols.continue_chat import (
@@ -99,7 +99,7 @@ def _read(request: Request, call: Call, asked: RunAgentInput, agent: str) -> Cha
         is_retry=False,
         request_id=asked.run_id,
         decide=partial(_decide, call, asked) if asked.resume else None,
-        has_message_ids=True,
+        protocol=PROTOCOL,
         agent_word="agent",
     )
 

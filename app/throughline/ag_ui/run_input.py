@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import (
     CLIENT_MESSAGE_ID,
+    CLIENT_PROTOCOL,
     Block,
     Content,
     ImageBlock,
@@ -31,6 +32,7 @@ from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, ExternalId, optional_
 from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, content_of_blocks
 from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools, read_client_tools
 
+PROTOCOL = "ag-ui"
 MAX_ID = 200
 INSTRUCTING = frozenset({"system", "developer"})
 NOT_SENT = frozenset({"activity", "reasoning"})
@@ -207,7 +209,7 @@ def _read(message: AgUiMessage, place: int, called: Mapping[str, str], source: S
             )
             return NewMessage(Role.ASSISTANT, content, source, tool_calls=calls)
         case _:
-            metadata: dict[str, JsonValue] = {CLIENT_MESSAGE_ID: message.id}
+            metadata: dict[str, JsonValue] = {CLIENT_MESSAGE_ID: message.id, CLIENT_PROTOCOL: PROTOCOL}
             return NewMessage(Role.USER, content, source, author=message.name, metadata=metadata)
 
 

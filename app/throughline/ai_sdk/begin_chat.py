@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Request
 
 from throughline.ai_sdk.chunks import StreamedAnswer
-from throughline.ai_sdk.request import MessagePart, SendChat, UIMessage, read_messages
+from throughline.ai_sdk.request import PROTOCOL, MessagePart, SendChat, UIMessage, read_messages
 from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, split_messages
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
@@ -75,7 +75,7 @@ def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatReque
         is_retry=False,
         fingerprint="" if idempotency.key is not None else fingerprint_of(request, body),
         decide=partial(_resolutions, messages[-1].parts, call.principal.user_name) if continues_answer else None,
-        has_message_ids=True,
+        protocol=PROTOCOL,
         agent_word="agent",
     )
 

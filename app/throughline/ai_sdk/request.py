@@ -16,6 +16,7 @@ from throughline.domain.elicitation import ASK_USER, DECLINE, call_of_question
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import (
     CLIENT_MESSAGE_ID,
+    CLIENT_PROTOCOL,
     Block,
     ImageBlock,
     NewMessage,
@@ -35,6 +36,7 @@ from throughline.http.fields import MAX_BLOCKS, check_external_id
 from throughline.http.openai_messages import FOREIGN, MAX_MESSAGES, ImportedImageUrl, content_of_blocks
 from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools
 
+PROTOCOL = "ai-sdk"
 MAX_PARTS = 10_000
 MAX_ID = 200
 
@@ -207,7 +209,8 @@ def _user_message(message: UIMessage, source: Source, where: str) -> NewMessage:
             blocks.append(_image(part, f"{where}.parts.{number}"))
     if len(blocks) > MAX_BLOCKS:
         raise InvalidInput(f"A message has at most {MAX_BLOCKS} texts and images, not {len(blocks)}.", field=where)
-    metadata = {CLIENT_MESSAGE_ID: message.id} if message.id else {}
+    named: JsonObject = {CLIENT_MESSAGE_ID: message.id} if message.id else {}
+    metadata = {**named, CLIENT_PROTOCOL: PROTOCOL}
     return NewMessage(role=Role.USER, content=content_of_blocks(blocks), source=source, metadata=metadata)
 
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from uuid import UUID
 
 from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, resume_turn
@@ -58,8 +59,8 @@ class ChatRequest:
     `fingerprint` is a hash of the request if it names a session without an idempotency key, '' otherwise. `request_id`
     is the client's own id of the request, by which a repetition finds the part that it began; None without one.
     `decide` returns what the request gives to the calls of a wait, besides results and answers among its messages; None
-    if it gives nothing else. `has_message_ids`: the client has ids for messages of the user, so that texts without one
-    came from elsewhere and may be missing in its chat. `agent_word` is what its clients call an agent.
+    if it gives nothing else. `protocol` is that of a client that keeps the chat itself: texts that came otherwise may
+    be missing in its chat. `agent_word` is what its clients call an agent.
     """
 
     call: Call
@@ -73,7 +74,7 @@ class ChatRequest:
     fingerprint: str = ""
     request_id: str | None = None
     decide: Callable[[Wait], tuple[Resolution, ...]] | None = None
-    has_message_ids: bool = False
+    protocol: str | None = None
     agent_word: str = "model"
 
     @property
@@ -193,22 +194,27 @@ def align(request_texts: Sequence[str], session_texts: SessionTexts, *, has_whol
     repeats = _ends_alike(request_texts, session_texts)
     if len(request_texts) == 1 and not has_whole_chat:
         return Alignment.MAY_REPEAT if repeats else Alignment.CONTINUES
-    continues = len(request_texts) > 1 and _ends_alike(request_texts[:-1], session_texts)
+    is_unknown = not session_texts.is_all and session_texts.known_count == 0
+    continues = len(request_texts) > 1 and (is_unknown or _ends_alike(request_texts[:-1], session_texts))
     if repeats and (not continues or (session_texts.is_all and len(request_texts) == session_texts.known_count)):
         return Alignment.REPEATS
     return Alignment.CONTINUES if continues else Alignment.BRANCHES
 
 
 def _ends_alike(request_texts: Sequence[str], session_texts: SessionTexts) -> bool:
-    stored, elsewhere = session_texts.texts, session_texts.elsewhere
-    index = len(stored) - 1
-    for one in reversed(request_texts):
-        while index in elsewhere and stored[index] not in {None, one}:
-            index -= 1
-        if index >= 0 and stored[index] not in {None, one}:
-            return False
-        index -= 1
-    return True
+    """Return whether the request's texts are the session's newest, as far back as both reach, the newest at least."""
+    stored, newest = session_texts.texts, len(request_texts) - 1
+
+    @cache
+    def fits(asked: int, index: int) -> bool:
+        """Return whether the request's texts up to `asked` are those of the session up to `index`."""
+        if asked < 0 or index < 0:
+            return asked < newest
+        is_equal = stored[index] in {None, request_texts[asked]}
+        may_be_missing = index in session_texts.elsewhere
+        return (is_equal and fits(asked - 1, index - 1)) or (may_be_missing and fits(asked, index - 1))
+
+    return fits(newest, len(stored) - 1)
 
 
 async def begin_turn(chat: ChatRequest) -> ChatTurn:
@@ -289,7 +295,7 @@ def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     """Return how the request follows the session. One without a message of the user can only bring results."""
     if not chat.texts:
         return Alignment.CONTINUES
-    is_elsewhere = [chat.has_message_ids and one.client_id is None for one in said]
+    is_elsewhere = [chat.protocol is not None and one.protocol != chat.protocol for one in said]
     elsewhere = frozenset(index for index, is_so in enumerate(is_elsewhere) if is_so)
     texts = SessionTexts(tuple(one.text for one in said), len(said) < MOST_COMPARED, elsewhere)
     has_whole_chat = (chat.name is not None and chat.name.has_whole_chat) or _sends_newest_again(chat, said)

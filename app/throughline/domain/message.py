@@ -15,8 +15,9 @@ LAST_POSITION = 2**31 - 1
 REDACTED_TEXT = "[This message was redacted.]"
 """The text that replaces what a redaction removes."""
 
-CLIENT_MESSAGE_ID = "client_message_id"
-"""Key in the metadata of a user's message with the id that the client gave it, in interfaces that have such ids."""
+CLIENT_MESSAGE_ID, CLIENT_PROTOCOL = "client_message_id", "client_protocol"
+"""Keys in the metadata of a user's message: the id that its client gave it, and the protocol of a client that keeps the
+chat itself."""
 
 
 class Role(StrEnum):

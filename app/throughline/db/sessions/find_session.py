@@ -20,9 +20,9 @@ from throughline.db.statements.rows import (
     session_not_found,
 )
 from throughline.db.statements.sql import sql
-from throughline.domain.basic_types import RunId, SessionId, UserId
+from throughline.domain.basic_types import JsonValue, RunId, SessionId, UserId
 from throughline.domain.elicitation import MAX_QUESTIONS
-from throughline.domain.message import CLIENT_MESSAGE_ID, REDACTED_TEXT, text_of
+from throughline.domain.message import CLIENT_MESSAGE_ID, CLIENT_PROTOCOL, REDACTED_TEXT, text_of
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.tool import OUTSIDE, WaitKind
@@ -31,7 +31,7 @@ _STORED = """
     coalesce((select json_agg(t) from (
         select m.run_id, m.tool_call_id || coalesce(':' || q.number, '') as tool_call_id,
             case when q.number is null then {text} else q.answer end as text,
-            m.metadata ->> :client_id as client_id
+            m.metadata ->> :client_id as client_id, m.metadata ->> :protocol as protocol
         from messages m left join lateral (
             select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
                 case when m.metadata ? 'redacted' then :redacted end) as answer
@@ -77,14 +77,15 @@ _UNSTORED = sql(
 class UserText:
     """One text of the user, None if it is redacted, and its run, None for a message that belongs to no turn.
 
-    `call_id` is set for the answer to a question of the model. `client_id` is the client's own id of the message, None
-    if it came from an interface whose clients have none.
+    `call_id` is set for the answer to a question of the model. `client_id` is the client's own id of the message, and
+    `protocol` that of a client that keeps the chat itself; None if there is none.
     """
 
     text: str | None
     run_id: RunId | None
     call_id: str | None = None
     client_id: str | None = None
+    protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ def _text_parameters(limit: int) -> dict[str, object]:
         "answer": WaitKind.ANSWER.value,
         "redacted": REDACTED_TEXT,
         "client_id": CLIENT_MESSAGE_ID,
+        "protocol": CLIENT_PROTOCOL,
         "limit": 2 * limit,
     }
 
@@ -153,6 +155,7 @@ def _stored_texts(row: Row) -> list[UserText]:
             None if one["run_id"] is None else RunId(UUID(one["run_id"])),
             one["tool_call_id"],
             one["client_id"],
+            one["protocol"],
         )
         for one in reversed(row["stored"])
     ]
@@ -164,8 +167,14 @@ def _newest(said: Sequence[UserText], limit: int) -> tuple[UserText, ...]:
 
 def _of_run(run: Run) -> list[UserText]:
     """Return the message of an unfinished run, and the answers that calls of its last wait were given by now."""
-    client_id = run.input.metadata.get(CLIENT_MESSAGE_ID)
-    said = [UserText(text_of(run.input.content), run.id, client_id=None if client_id is None else str(client_id))]
+    said = [
+        UserText(
+            text_of(run.input.content),
+            run.id,
+            client_id=_text(run.input.metadata.get(CLIENT_MESSAGE_ID)),
+            protocol=_text(run.input.metadata.get(CLIENT_PROTOCOL)),
+        )
+    ]
     if run.wait is not None:
         asked = {awaited.id for awaited in run.wait.calls if awaited.kind is WaitKind.ANSWER}
         for awaited in run.wait.calls:
@@ -174,6 +183,10 @@ def _of_run(run: Run) -> list[UserText]:
             UserText(given.text, run.id, given.call_id) for given in run.wait.resolutions if given.call_id in asked
         ]
     return said
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _without_repeated_answers(found: Sequence[UserText]) -> list[UserText]:
