@@ -122,6 +122,60 @@ class AgUiTalk:
         self.messages.append({"id": str(uuid4()), "role": "assistant", "content": "An answer."})
 
 
+@dataclass(slots=True)
+class AiSdkTalk:
+    """A chat of the AI SDK. Its client sends all messages with each turn, as `useChat` does."""
+
+    name: str = ""
+    messages: list[dict[str, object]] = field(default_factory=list)
+
+    async def open(self, post: Post) -> None:
+        """Leave it to the first turn."""
+        del post
+        self.name = str(uuid4())
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it. Raises Unfinished."""
+        self._add("user", question)
+        body = {"id": self.name, "messages": self.messages, "trigger": "submit-message"}
+        answer = await post(f"/ai-sdk/{AGENT}", body, EVENTS)
+        _check_end(answer.content, b"data: [DONE]")
+        self._add("assistant", "An answer.")
+
+    def _add(self, role: str, text: str) -> None:
+        self.messages.append({"id": str(uuid4()), "role": role, "parts": [{"type": "text", "text": text}]})
+
+
+@dataclass(slots=True)
+class LangGraphTalk:
+    """A thread over LangGraph's interface, whose turns are answered as a whole."""
+
+    name: str = ""
+
+    async def open(self, post: Post) -> None:
+        """Make the thread."""
+        made = await post("/langgraph/threads", {"metadata": {"graph_id": AGENT}})
+        self.name = made.json()["thread_id"]
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it."""
+        await post(f"/langgraph/threads/{self.name}/runs/wait", self.body(question))
+
+    def body(self, question: str) -> dict[str, object]:
+        """Return the request for a run with the question."""
+        return {"assistant_id": AGENT, "input": {"messages": [{"type": "human", "content": question}]}}
+
+
+class StreamedLangGraphTalk(LangGraphTalk):
+    """A thread over LangGraph's interface, whose turns are streamed."""
+
+    async def ask(self, post: Post, question: str) -> None:
+        """Take the next turn of it. Raises Unfinished."""
+        body = {**self.body(question), "stream_mode": "messages-tuple"}
+        answer = await post(f"/langgraph/threads/{self.name}/runs/stream", body, EVENTS)
+        _check_end(answer.content, b"event: end")
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A way to ask for turns, and the one that it is compared with."""
@@ -139,6 +193,9 @@ DIALECTS = (
     Dialect("native, streamed", StreamedNativeTalk, "native, streamed"),
     Dialect("responses, conversation, streamed", StreamedConversationTalk, "native, streamed"),
     Dialect("AG-UI", AgUiTalk, "native, streamed"),
+    Dialect("AI SDK", AiSdkTalk, "native, streamed"),
+    Dialect("LangGraph", LangGraphTalk, "native"),
+    Dialect("LangGraph, streamed", StreamedLangGraphTalk, "native, streamed"),
 )
 """All that are measured. A further interface is one more line."""
 
