@@ -23,6 +23,7 @@ include_patterns = [
     "SECURITY.md",
     "docs/**",
     "benchmarks/data/SOURCE.md",
+    "examples/*/README.md",
 ]
 exclude_patterns = ["docs/site"]
 extensions = ["myst_parser"]
