@@ -21,7 +21,7 @@ from throughline.domain.events import AnswerReset, RunEnded, RunWaiting
 from throughline.domain.message import Role
 from throughline.domain.run import RunStatus
 
-ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "messages": []})
+ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "protocolVersion": "1.0", "messages": []})
 
 
 async def printed(made_by: RandomRun, *, begins_with_messages: bool = False) -> bytes:

@@ -7,7 +7,7 @@ from functools import partial
 import httpx
 import pytest
 
-from fakes.ag_ui_client import AgUiThread, Json, check_stream, outcome, read_events
+from fakes.ag_ui_client import AgUiThread, Json, outcome, read_events
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.scripted_model import Call, Fail, Say
 from fakes.stage import OneTool
@@ -305,19 +305,53 @@ async def test_text_of_a_broken_try_is_taken_back(stage: OpenAIStage) -> None:
     assert await stored(stage) == thread.texts() == ["a", "right"]
 
 
-async def test_a_cancelled_run_says_so(stage: OpenAIStage) -> None:
+EARLY: Json = {"protocolVersion": None}
+"""Members of a request of a client from before version 1.0."""
+
+
+async def test_an_early_client_gets_no_outcome_that_it_does_not_know(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."))
+    thread = AgUiThread(stage.http, tools=[WEATHER])
+
+    asked = await thread.say("Weather?", **EARLY)
+    thread.messages.append(result("call_1", "sun"))
+    answered = await thread.run(**EARLY)
+
+    assert (outcome(asked), outcome(answered)) == ({"type": "success"}, {"type": "success"})
+    assert thread.texts()[-1] == "Sunny."
+
+
+async def test_answers_may_come_under_the_id_of_the_run_that_waits(database: Database) -> None:
+    """As CopilotKit sends them, which also adds a result of its own for the call."""
+    tool = OneTool("delete", "deleted", repeatable=False)
+    async with open_openai_stage(database, agent=CAREFUL, tools=tool, front_ends=(AG_UI,)) as stage:
+        stage.model.script(Call((DELETE,)), Say("Done."))
+        thread = AgUiThread(stage.http)
+        (interrupt,) = outcome(await thread.say("Delete it", "r"))["interrupts"]
+        given = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+        thread.messages.append(result("call_2", '{"approved":true}'))
+
+        await thread.run("r", resume=[given])
+        answered = thread.texts()
+        await thread.run("r", resume=[given])
+
+        assert (answered[-1], thread.texts()[-1], len(tool.keys)) == ("Done.", "Done.", 1)
+        assert await stored(stage) == ["Delete it", "", "deleted", "Done."]
+
+
+@pytest.mark.parametrize(("version", "expected"), [({"protocolVersion": "1.0"}, {"type": "cancelled"}), (EARLY, None)])
+async def test_a_cancelled_run_says_so(stage: OpenAIStage, version: Json, expected: object) -> None:
     gate = asyncio.Event()
     stage.model.script(Say("one two", gate=gate))
     async with stage.http.stream(
         "POST",
         "/ag-ui/assistant",
-        json={"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}]},
+        json={**version, "threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "a"}]},
     ) as response:
         await stage.http.post(f"/v1/runs/{response.headers['x-run-id']}/cancel")
         events = read_events(await response.aread())
 
-    check_stream(events)
-    assert outcome(events) == {"type": "cancelled"}
+    assert events[-1].get("outcome") == expected
 
 
 async def test_a_run_ends_with_its_client_if_the_address_says_so(stage: OpenAIStage) -> None:

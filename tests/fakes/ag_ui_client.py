@@ -128,7 +128,8 @@ class AgUiThread:
     async def post(self, run_id: str = "", **more: object) -> httpx.Response:
         """Send the thread as it stands."""
         body = {"threadId": self.thread_id, "runId": run_id or f"run-{next(self.numbers)}", "messages": self.messages}
-        return await self.http.post(f"/ag-ui/{self.agent}", json={**body, "tools": self.tools, **more})
+        version = {"protocolVersion": "1.0", "tools": self.tools}
+        return await self.http.post(f"/ag-ui/{self.agent}", json={**body, **version, **more})
 
     async def run(self, run_id: str = "", **more: object) -> list[Json]:
         """Run the agent, keep what it says, and return the events."""

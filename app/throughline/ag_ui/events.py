@@ -265,7 +265,19 @@ def snapshot(messages: list[JsonDict]) -> JsonDict:
 
 def finished(asked: RunAgentInput, outcome: JsonDict) -> JsonDict:
     """Return the last event of a run that has not failed."""
-    return {"type": "RUN_FINISHED", "threadId": asked.thread_id, "runId": asked.run_id, "outcome": outcome}
+    known = _early_outcome(outcome) if asked.protocol_version is None else {"outcome": outcome}
+    return {"type": "RUN_FINISHED", "threadId": asked.thread_id, "runId": asked.run_id, **known}
+
+
+def _early_outcome(outcome: JsonDict) -> JsonDict:
+    """Return the outcome for a client from before 1.0, which takes an event for invalid that says more."""
+    match outcome["type"]:
+        case "interrupt":
+            return {"outcome": outcome}
+        case "success":
+            return {"outcome": {"type": "success"}}
+        case _:
+            return {}
 
 
 def failed(code: str, detail: str) -> JsonDict:

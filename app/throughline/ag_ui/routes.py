@@ -99,6 +99,7 @@ def _read(request: Request, call: Call, asked: RunAgentInput, agent: str) -> Cha
         is_retry=False,
         request_id=asked.run_id,
         decide=partial(_decide, call, asked) if asked.resume else None,
+        decided_calls=frozenset(entry.interrupt_id for entry in asked.resume),
         protocol=PROTOCOL,
         agent_word="agent",
     )

@@ -144,6 +144,7 @@ class RunAgentInput(AgUiModel):
     thread_id: ExternalId = Field(description="the id of a session, or an id of your own for it")
     run_id: Id = Field(description="a request that is sent again with the same id gets the same run")
     parent_run_id: str | None = Field(None, max_length=MAX_ID)
+    protocol_version: str | None = Field(None, max_length=MAX_ID, description="not sent by clients from before 1.0")
     messages: list[AgUiMessage] = Field(max_length=MAX_MESSAGES)
     state: JsonValue = None
     tools: Annotated[list[FrontEndTool], Field(max_length=MOST_TOOLS), AfterValidator(_check_tools)] = Field(
@@ -168,11 +169,14 @@ class RunAgentInput(AgUiModel):
         Raises InvalidInput for a part of a kind that is not supported, or a result that names no call.
         """
         called: dict[str, str] = {}
+        newest_result = {one.tool_call_id: place for place, one in enumerate(self.messages) if one.role == "tool"}
         told: list[str] = []
         messages: list[NewMessage] = []
         for place, message in enumerate(self.messages):
             if message.role in INSTRUCTING:
                 told.append(text_of(_content(message, place)))
+            elif message.role == "tool" and newest_result[message.tool_call_id] != place:
+                continue  # a client's own result of a call that it has approved, before the tool's
             elif message.role not in NOT_SENT:
                 called |= {call.id: call.function.name for call in message.tool_calls or ()}
                 messages.append(_read(message, place, called, source))

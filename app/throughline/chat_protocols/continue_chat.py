@@ -59,8 +59,9 @@ class ChatRequest:
     `fingerprint` is a hash of the request if it names a session without an idempotency key, '' otherwise. `request_id`
     is the client's own id of the request, by which a repetition finds the part that it began; None without one.
     `decide` returns what the request gives to the calls of a wait, besides results and answers among its messages; None
-    if it gives nothing else. `protocol` is that of a client that keeps the chat itself: texts that came otherwise may
-    be missing in its chat. `agent_word` is what its clients call an agent.
+    if it gives nothing else. `decided_calls` are the calls that it names: their answers may come under the id of the
+    request that asked for them. `protocol` is that of a client that keeps the chat itself: texts that came otherwise
+    may be missing in its chat. `agent_word` is what its clients call an agent.
     """
 
     call: Call
@@ -74,6 +75,7 @@ class ChatRequest:
     fingerprint: str = ""
     request_id: str | None = None
     decide: Callable[[Wait], tuple[Resolution, ...]] | None = None
+    decided_calls: frozenset[str] = frozenset()
     protocol: str | None = None
     agent_word: str = "model"
 
@@ -135,8 +137,8 @@ REQUEST_ID = "request_id"
 
 
 def part_of_request(run: Run, request_id: str) -> int | None:
-    """Return the number of the part that the request with this id has begun, None if it began none."""
-    parts = range(run.wait_count + 1)
+    """Return the number of the newest part that a request with this id has begun, None if none did."""
+    parts = reversed(range(run.wait_count + 1))
     return next((part for part in parts if echo_of(run, part).get(REQUEST_ID) == request_id), None)
 
 
@@ -245,12 +247,9 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     that an equal request begins at the same moment, or any if the client says that it tries again.
     """
     alignment = _alignment(chat, continued.said)
-    keyed = await _keyed_run(chat, continued, alignment)
-    if keyed is not None:
-        return await _replay(chat, keyed)
-    joined = await _joined_run(chat, continued)
-    if joined is not None:
-        return join_run(joined, chat.request_id)
+    begun = None if _decides_open_call(chat, continued.waiting) else await _begun_turn(chat, continued, alignment)
+    if begun is not None:
+        return begun
     given = _resolutions(chat, continued.waiting, alignment)
     if continued.waiting is not None and given:
         return await _resume(chat, continued.waiting, given)
@@ -261,6 +260,21 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
         return join_run(repeated)
     newest = continued.said[-1].run_id if continued.said else None
     return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
+
+
+def _decides_open_call(chat: ChatRequest, waiting: Run | None) -> bool:
+    """Return whether the request decides on a call that waits, so that it repeats no earlier request."""
+    wait = None if waiting is None else waiting.wait
+    return wait is not None and any(one.id in chat.decided_calls for one in wait.open_calls)
+
+
+async def _begun_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> ChatTurn | None:
+    """Return the turn that a request with the key or the id of this one has begun, None if none did."""
+    keyed = await _keyed_run(chat, continued, alignment)
+    if keyed is not None:
+        return await _replay(chat, keyed)
+    joined = await _joined_run(chat, continued)
+    return None if joined is None else join_run(joined, chat.request_id)
 
 
 async def _keyed_run(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> Run | None:
