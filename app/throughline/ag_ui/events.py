@@ -60,8 +60,8 @@ class _Open:
 class AgUiEvents:
     """Printer of one part of a run (`chat_protocols/stream_turn.py`).
 
-    `read_thread` returns the thread's messages with those of the part that are complete. It is asked at the begin if
-    `begins_with_messages`, and after a reset. `part` is the number of the run's part.
+    `read_snapshot` returns the thread's messages with those of the part that are complete. It is asked at the beginning
+    if `begins_with_messages`, and after a reset. `part` is the number of the run's part.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class AgUiEvents:
         asked: RunAgentInput,
         run: Run,
         part: int,
-        read_thread: Callable[[frozenset[MessageId]], Awaitable[ThreadMessages]],
+        read_snapshot: Callable[[frozenset[MessageId]], Awaitable[ThreadMessages]],
         *,
         begins_with_messages: bool,
     ) -> None:
         self._asked = asked
         self._run = run
         self._part = part
-        self._read_thread = read_thread
+        self._read_snapshot = read_snapshot
         self._begins_with_messages = begins_with_messages
         self._open = _Open()
         self._complete: set[MessageId] = set()
@@ -84,7 +84,7 @@ class AgUiEvents:
         self._spans = 0
 
     async def begin(self) -> bytes:
-        """Return the run's begin: the state, and the thread's messages if the client lacks some of them."""
+        """Return the run's beginning: the state, and the thread's messages if the client lacks some of them."""
         made = [started(self._asked), *state_of(self._asked, self._run)]
         if self._begins_with_messages:
             made.append(await self._thread())
@@ -118,8 +118,8 @@ class AgUiEvents:
         return encode(failed(error.code, error.detail))
 
     async def _thread(self) -> JsonDict:
-        """Return the event with the thread's messages. Those of the part that it has are not sent again."""
-        thread = await self._read_thread(frozenset(self._complete))
+        """Return the snapshot of the thread. Messages in it are not streamed again."""
+        thread = await self._read_snapshot(frozenset(self._complete))
         self._complete |= thread.complete
         return snapshot(thread.shown)
 

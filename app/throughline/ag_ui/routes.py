@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from throughline.ag_ui.events import AgUiEvents, encode, finished, snapshot, started, state_of
 from throughline.ag_ui.run_input import PROTOCOL, RunAgentInput
-from throughline.ag_ui.thread_messages import message_json, read_thread, thread_before
+from throughline.ag_ui.thread_messages import message_json, read_thread, read_thread_until_part
 from throughline.chat_protocols.ask_agent import AgentRequest, split_messages
 from throughline.chat_protocols.continue_chat import (
     REQUEST_ID,
@@ -62,7 +62,7 @@ async def run_agent(agent: str, request: Request, call: Writer, options: Annotat
 
 def _stream(call: Call, asked: RunAgentInput, turn: ChatTurn) -> Response:
     run = turn.followed.run
-    read = partial(thread_before, call, run, turn.part)
+    read = partial(read_thread_until_part, call, run, turn.part)
     lacks_messages = turn.is_joined or turn.lacks_history
     printer = AgUiEvents(asked, run, turn.part, read, begins_with_messages=lacks_messages)
     headers = {"X-Run-Id": str(run.id), "X-Session-Id": str(run.session_id)}

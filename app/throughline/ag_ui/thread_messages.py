@@ -10,7 +10,7 @@ from throughline.domain.run import Run, user_message
 from throughline.http.call import Call
 from throughline.wire.json_shape import JsonDict
 
-MOST_SHOWN = 500
+MAX_SNAPSHOT_MESSAGES = 500
 """Newest messages of a session that a snapshot has. Nothing older is lost: other interfaces read all of it."""
 
 PAGE = 200
@@ -20,8 +20,8 @@ async def read_thread(call: Call, session_id: SessionId) -> list[Message]:
     """Return the newest messages of the session, oldest first, beginning with a message of the user."""
     messages: list[Message] = []
     before: int | None = None
-    while len(messages) < MOST_SHOWN:
-        query = MessageQuery(before=before, limit=min(PAGE, MOST_SHOWN - len(messages)), order="desc")
+    while len(messages) < MAX_SNAPSHOT_MESSAGES:
+        query = MessageQuery(before=before, limit=min(PAGE, MAX_SNAPSHOT_MESSAGES - len(messages)), order="desc")
         page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
         messages += page.items
         if page.next_cursor is None:
@@ -40,7 +40,7 @@ class ThreadMessages:
     complete: frozenset[MessageId]
 
 
-async def thread_before(call: Call, run: Run, part: int, complete: frozenset[MessageId]) -> ThreadMessages:
+async def read_thread_until_part(call: Call, run: Run, part: int, complete: frozenset[MessageId]) -> ThreadMessages:
     """Return the thread's messages without those that the part of the run has made, except for those `complete`.
 
     If the thread has gone on since the run, all of them are complete. The run's own message of the user is always among

@@ -23,7 +23,7 @@ from throughline.chat_protocols.follow_part import new_echo
 from throughline.db.sessions.find_session import ContinuedSession
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import RunId
-from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
 from throughline.domain.message import CLIENT_MESSAGE_ID, LAST_POSITION, Message, NewMessage, Role
 from throughline.domain.prompt import Overrides
 from throughline.domain.run import CopiedMessages, Run, RunInput
@@ -128,8 +128,14 @@ async def _find_original(call: Call, continued: ContinuedSession, asked: UIMessa
 async def _branch(chat: ChatRequest, continued: ContinuedSession, original: Message) -> ChatTurn:
     """Ask in a copy of what the session has before the message. The copy takes the chat's id over.
 
-    The message's own turn is cancelled, because nobody would see its answer.
+    The message's own turn is cancelled, because nobody would see its answer. Raises ConversationBranched for a chat
+    that is named by the id of its session, which no copy can take over.
     """
+    if chat.name is not None and chat.name.id == continued.session.id:
+        raise ConversationBranched(
+            f"A message of session {continued.session.id} would be changed or answered again, which makes a copy of "
+            "the session. Messages of a session never change. Name the chat by an id of your own."
+        )
     session, through = continued.session, original.position - 1
     asked = replace(
         chat.agent_request,

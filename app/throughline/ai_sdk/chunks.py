@@ -67,7 +67,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """An answer in the client's chat, and the part of a run with which its stream begins it or goes on.
+    """The answer, a UIMessage, that a stream writes, and the part of a run that it shows.
 
     `known_calls` are those that the client's answer has already, `open_calls` those of them without an output. With
     `is_whole` the stream begins with what the client lacks of the run's earlier parts.
@@ -101,7 +101,7 @@ class ChunkPrinter:
         return _encoded(self._chunks(event))
 
     async def restart(self, event: AnswerReset) -> bytes:  # noqa: ARG002  # as the protocol declares it
-        """Take back what the step shows that the model was writing; a stored step stays."""
+        """Take back the step that is not stored yet, if there is one."""
         sent = self._sent
         if sent.message_id is None or sent.message_id in sent.stored:
             return b""

@@ -1,1 +1,1 @@
-"""What the interfaces share whose clients bring the messages of a chat: OpenAI's, and other protocols of front ends."""
+"""Shared code of interfaces whose clients send the messages of a chat: OpenAI's, AG-UI, the AI SDK's, LangGraph's."""

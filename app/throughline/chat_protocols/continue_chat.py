@@ -106,7 +106,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """The turn that a request has begun or found: the run's part that it is, and where the part's events are found.
+    """The part of a run that a request has begun or joined, and how its events are followed.
 
     `is_stored`: the session stays. `ends_with_client`: the run is cancelled if the client disconnects, and if it waits.
     `is_joined`: another request has begun the part. `lacks_history`: the session has messages of the user before it
@@ -234,10 +234,10 @@ async def begin_turn(chat: ChatRequest) -> ChatTurn:
 
 
 def _lacks_history(chat: ChatRequest, continued: ContinuedSession, begun: ChatTurn) -> bool:
-    run = begun.followed.run
-    earlier = sum(1 for one in continued.said if one.call_id is None and one.run_id != run.id)
-    own = any(one.run_id == run.id for one in continued.said) or chat.agent_request.brought.user_message is not None
-    return run.session_id == continued.session.id and len(chat.texts) - own < min(earlier, MOST_COMPARED - 1)
+    """Return whether the user has said something before the turn that the request does not bring."""
+    run, brought = begun.followed.run, {*chat.texts, None}
+    earlier = (one for one in continued.said if one.call_id is None and one.run_id != run.id)
+    return run.session_id == continued.session.id and any(one.text not in brought for one in earlier)
 
 
 async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatTurn:

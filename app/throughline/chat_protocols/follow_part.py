@@ -26,8 +26,8 @@ from throughline.http.follow import follow_run, stopping
 from throughline.http.route_errors import StreamAborted
 from throughline.turn.follow_run import Idle
 
-# The parts of a run: what lies before, between and after its waits. A protocol shows each as a response of its
-# ends with a step whose calls wait for something from outside. What they are given is the input of the next part.
+# The parts of a run: what lies before, between and after its waits. A protocol shows each as a response or run of its
+# own. A part ends with a step whose calls wait for something from outside. What they get is the input of the next.
 
 
 @dataclass(frozen=True, slots=True)

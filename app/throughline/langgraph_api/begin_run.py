@@ -91,7 +91,7 @@ async def _check_checkpoint(call: Call, session: Session | None, body: CreateRun
 
 
 async def _is_newest(call: Call, session: Session, wanted: str) -> bool:
-    """Return whether no turn since the checkpoint was answered: clients do not see the state after one they stop."""
+    """Return whether all runs since the checkpoint were cancelled or failed: clients do not see those states."""
     try:
         checkpoint = await find_checkpoint(call, session, wanted)
     except NotFound:
@@ -102,12 +102,17 @@ async def _is_newest(call: Call, session: Session, wanted: str) -> bool:
 
 
 async def _only_new(call: Call, session: Session, sent: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:
-    """Return the messages whose ids the thread's state does not have. Raises InvalidInput if there are none."""
+    """Return the messages whose ids the thread does not have. Raises InvalidInput if there are none.
+
+    Only the thread's newest ids are compared. In a longer thread, messages before the first known one are older.
+    """
     if not any(client_id_of(message.metadata) for message in sent):
         return sent
     stored = await read_newest(call, session)
     known = {one for message in stored for one in (message_id(message), str(message.id))}
-    new = tuple(message for message in sent if client_id_of(message.metadata) not in known)
+    is_known = [client_id_of(message.metadata) in known for message in sent]
+    first = is_known.index(True) if stored and stored[0].position > 1 and True in is_known else 0
+    new = tuple(message for message, has_it in zip(sent[first:], is_known[first:], strict=True) if not has_it)
     if not new:
         raise InvalidInput("The thread has all of these messages already. Add a new one.", field=PARAM)
     return new

@@ -46,7 +46,8 @@ class Command(BaseModel):
 class CreateRun(BaseModel):
     """A run of an assistant: `input` brings messages, `command` resumes a waiting run.
 
-    Fields without a description of their own are taken without effect.
+    These have no effect: `context`, `stream_subgraphs`, `stream_resumable`, `feedback_keys`, `durability`,
+    `checkpoint_during`, `strict_resume`, `langsmith_tracer`.
     """
 
     model_config = STRICT
@@ -55,16 +56,20 @@ class CreateRun(BaseModel):
     input: JsonValue = Field(None, description="`{messages: […]}`, of which only what is new is taken")
     command: Command | None = None
     metadata: Metadata | None = Field(None, description="metadata of the user's message")
-    config: dict[str, JsonValue] | None = Field(None, description="only `configurable.thread_id` has an effect")
+    config: dict[str, JsonValue] | None = Field(
+        None, description="only `configurable.thread_id` and `.checkpoint_id` are read"
+    )
     context: JsonValue = None
-    stream_mode: Modes | None = None
+    stream_mode: Modes | None = Field(None, description="what is streamed; default: values")
     stream_subgraphs: bool | None = None
     stream_resumable: bool | None = None
     feedback_keys: list[str] | None = None
     multitask_strategy: Literal["reject", "enqueue", "interrupt"] | None = Field(
         None, description="what becomes of the thread's running turn; default: enqueue"
     )
-    if_not_exists: Literal["reject", "create"] | None = None
+    if_not_exists: Literal["reject", "create"] | None = Field(
+        None, description="what becomes of a thread that does not exist; default: reject"
+    )
     on_disconnect: Literal["cancel", "continue"] | None = Field(
         None, description="default: `continue`, and `cancel` without a thread"
     )

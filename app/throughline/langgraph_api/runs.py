@@ -94,7 +94,12 @@ async def _create(request: Request, call: Call, thread_id: str | None) -> Respon
 
 @router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
 async def create_runs(request: Request, call: Writer) -> Response:
-    """Begin up to 20 runs without a thread in the background. All bodies are checked before the first is begun."""
+    """Begin up to 20 runs without a thread in the background. The form of all bodies is checked first.
+
+    A run that is refused later leaves those before it begun.
+    """
+    if KEY_HEADER in request.headers:
+        raise InvalidInput("Several runs cannot have one key. Leave it out, or begin each alone.", field=KEY_HEADER)
     given = await read_json(request)
     if not isinstance(given, list) or not 0 < len(given) <= MOST_IN_BATCH:
         raise InvalidInput(f"The body must be a list of 1 to {MOST_IN_BATCH} runs.")
@@ -111,7 +116,10 @@ async def stream_new_run(request: Request, thread_id: str, call: Writer) -> Resp
 
 @router.post("/runs/stream", openapi_extra=BEGINNING)
 async def stream_run_without_thread(request: Request, call: Writer) -> Response:
-    """Begin a run without a thread and stream it. Nothing is kept."""
+    """Begin a run without a thread and stream it.
+
+    Its messages are kept for 15 minutes, or with `on_completion: keep`.
+    """
     return await _stream(request, call, None)
 
 
@@ -129,7 +137,10 @@ async def wait_for_new_run(request: Request, thread_id: str, call: Writer) -> Re
 
 @router.post("/runs/wait", openapi_extra=BEGINNING)
 async def wait_without_thread(request: Request, call: Writer) -> Response:
-    """Begin a run without a thread and return its values once it ends. Nothing is kept."""
+    """Begin a run without a thread and return its values once it ends.
+
+    Its messages are kept for 15 minutes, or with `on_completion: keep`.
+    """
     return await _wait(request, call, None)
 
 
@@ -228,7 +239,7 @@ async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Re
 async def join_stream(
     request: Request, thread_id: str, run_id: PathId, call: Reader, asked: Annotated[JoinStream, Query()]
 ) -> Response:
-    """Stream a run after `Last-Event-ID`, without it from the beginning of what goes on since it last waited.
+    """Stream a run's events after `Last-Event-ID`. Without that header, stream its newest part from the beginning.
 
     Answers 204 to a client that has seen the end.
     """

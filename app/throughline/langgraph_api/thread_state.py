@@ -26,6 +26,9 @@ MOST_SHOWN = 200
 """Newest messages that a state has."""
 
 MAX_SHOWN = 40
+BEHIND_WAITING = frozenset({RunStatus.QUEUED, RunStatus.CANCELLED})
+"""What a run may be that was submitted after one that still waits."""
+
 UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
 
 
@@ -139,7 +142,7 @@ async def current_run(call: Call, session: Session) -> Run | None:
     runs = call.services.database.runs
     page = await runs.list_runs(call.owner_id, session.id, RunQuery(1))
     newest = page.items[0] if page.items else None
-    if newest is not None and newest.status is RunStatus.QUEUED:
+    if newest is not None and newest.status in BEHIND_WAITING:
         return await runs.waiting_of(call.owner_id, session.id) or newest
     return newest
 
