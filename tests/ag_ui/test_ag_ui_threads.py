@@ -365,6 +365,99 @@ async def test_a_run_ends_with_its_client_if_the_address_says_so(stage: OpenAISt
     assert found["status"] == "cancelled"
 
 
+async def test_a_waiting_run_stays_when_its_client_goes_away(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."))
+    thread = AgUiThread(stage.http, agent="assistant?on_disconnect=cancel", tools=[WEATHER])
+    await thread.say("Weather?")
+
+    thread.messages.append(result("call_1", "sun"))
+    await thread.run()
+
+    assert await stored(stage) == ["Weather?", "", "sun", "Sunny."]
+
+
+async def test_a_page_that_only_looks_on_cancels_nothing(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("one two", gate=gate))
+    first = asyncio.create_task(AgUiThread(stage.http).say("a"))
+    await until_found(partial(named, stage))
+    body = {"threadId": "thread-1", "runId": "look", "messages": []}
+    async with stage.http.stream("POST", "/ag-ui/assistant?on_disconnect=cancel", json=body) as response:
+        await anext(response.aiter_bytes())
+    gate.set()
+
+    assert outcome(await first) == {"type": "success"}
+
+
+async def test_the_newest_message_alone_asked_again_keeps_what_was_before_it(stage: OpenAIStage) -> None:
+    stage.model.script(Say("one"), Say("two"), Say("again"))
+    thread = AgUiThread(stage.http)
+    await thread.say("a")
+    await thread.say("b")
+
+    thread.messages = [message for message in thread.messages if message.get("content") == "b"]
+    await thread.run()
+
+    assert await stored(stage) == ["a", "one", "b", "again"]
+
+
+async def test_an_equal_text_under_another_id_is_another_message(stage: OpenAIStage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say("one 1", gate=gate), Say("two"))
+    first = asyncio.create_task(AgUiThread(stage.http).say("yes", run_id="r1"))
+    await until_found(partial(named, stage))
+    other = AgUiThread(stage.http, messages=[{"id": "other", "role": "user", "content": "yes"}])
+    second = asyncio.create_task(other.run("r2"))
+    await until_found(partial(queued, stage, 2))
+    gate.set()
+    await asyncio.gather(first, second)
+
+    assert await stored(stage) == ["yes", "one 1", "yes", "two"]
+
+
+async def queued(stage: OpenAIStage, count: int) -> bool:
+    (session,) = await named(stage)
+    return len((await stage.http.get(f"/v1/sessions/{session['id']}/runs")).json()["data"]) >= count
+
+
+async def test_an_answer_and_a_new_message_in_one_request_both_count(database: Database) -> None:
+    async with open_openai_stage(
+        database, agent=CAREFUL, tools=OneTool("delete", "deleted", repeatable=False), front_ends=(AG_UI,)
+    ) as stage:
+        stage.model.script(Call((DELETE,)), Say("Done."), Say("Noon."))
+        thread = AgUiThread(stage.http)
+        await thread.say("Delete it")
+        approved = [{"interruptId": "call_2", "status": "resolved", "payload": True}]
+
+        await thread.say("And the time?", resume=approved)
+
+        assert await stored(stage) == ["Delete it", "", "deleted", "Done.", "And the time?", "Noon."]
+
+
+async def test_a_result_and_a_new_message_in_one_request_both_count(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."), Say("Bye."))
+    thread = AgUiThread(stage.http, tools=[WEATHER])
+    await thread.say("Weather?")
+
+    thread.messages.append(result("call_1", "sun"))
+    await thread.say("Thanks")
+
+    assert await stored(stage) == ["Weather?", "", "sun", "Sunny.", "Thanks", "Bye."]
+
+
+async def test_a_reload_with_the_call_of_a_cancelled_run_begins_nothing(stage: OpenAIStage) -> None:
+    stage.model.script(Call((ASKS_WEATHER,)))
+    thread = AgUiThread(stage.http, tools=[WEATHER])
+    await thread.say("Weather?")
+    (session,) = await named(stage)
+    (run,) = (await stage.http.get(f"/v1/sessions/{session['id']}/runs")).json()["data"]
+    await stage.http.post(f"/v1/runs/{run['id']}/cancel")
+
+    events = await thread.run()
+
+    assert ([one["id"] for one in await named(stage)], outcome(events)["type"]) == ([session["id"]], "success")
+
+
 BAD: list[tuple[Json, str]] = [
     ({"threadId": ""}, "threadId"),
     ({"runId": ""}, "runId"),

@@ -23,6 +23,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [HI], "id": None}, "id: Must be text."),
     ({"messages": [HI], "id": ""}, "id: Must have 1 characters or more."),
     ({"messages": [HI], "id": " "}, "id: is blank"),
+    ({"messages": [HI], "id": "team/42"}, "id: has a slash"),
+    ({"messages": [{"id": "s", "role": "system", "parts": [{"type": "text", "text": "x"}]}]}, "no message of a user"),
     ({"messages": [HI], "id": "x" * 256}, "id: Must have 255 characters or fewer."),
     ({}, "Send `messages`, or `message`"),
     ({"messages": [HI], "message": HI}, "Send `messages`, or `message`"),

@@ -102,3 +102,17 @@ async def test_a_back_end_acts_for_its_users(page: TokenPage, ask: Ask) -> None:
     assert answered.status_code == httpx.codes.OK
     assert NEW in await sessions(page, back_end, "carla")
     assert NEW not in await sessions(page, back_end)
+
+
+async def test_a_token_for_some_sessions_makes_no_branch(page: TokenPage, ask: Ask) -> None:
+    token = await page.token(page.first)
+    path, body = ask(page.first.session_id)
+    if "messages" not in body:
+        pytest.skip("threads of LangGraph have no branches")
+    await send(page, token, (path, body))
+    body["messages"] = [{**body["messages"][0], "content": "edited", "parts": [{"type": "text", "text": "edited"}]}]
+    body |= {"runId": "other", "messageId": body["messages"][0]["id"]}
+
+    refused = await send(page, token, (path, body))
+
+    assert refused.status_code in {httpx.codes.FORBIDDEN, httpx.codes.CONFLICT}

@@ -218,3 +218,33 @@ async def test_a_thread_is_created_with_its_first_run_on_demand(stage: LangGraph
 
     assert texts(values)[0] == ("human", "hello")
     assert (await stage.client.threads.get(thread))["thread_id"] == thread
+
+
+async def test_several_new_messages_are_answered_as_one(stage: LangGraphStage) -> None:
+    stage.model.script(Say("one"), Say("two"))
+    thread = (await stage.client.threads.create())["thread_id"]
+    await stage.wait(thread, said("yes"))
+    new = [{"type": "human", "content": text, "id": text} for text in ("yes", "go")]
+
+    values = await stage.wait(thread, {"messages": new})
+
+    assert [message["content"] for message in values["messages"]] == ["yes", "one", "yes\ngo", "two"]
+
+
+async def test_a_message_that_is_sent_again_gets_its_answer(stage: LangGraphStage) -> None:
+    stage.model.script(Say("one"))
+    thread = (await stage.client.threads.create())["thread_id"]
+    given = {"messages": [{"type": "human", "content": "a", "id": "h1"}]}
+    await stage.wait(thread, given)
+
+    values = await stage.wait(thread, given)
+
+    assert [message["content"] for message in values["messages"]] == ["a", "one"]
+
+
+async def test_several_runs_take_no_idempotency_key_and_begin_together_or_not_at_all(stage: LangGraphStage) -> None:
+    bodies = [{"assistant_id": name, "input": said("a")} for name in ("assistant", "nobody")]
+    keyed = await stage.http.post("/langgraph/runs/batch", json=bodies[:1], headers={"Idempotency-Key": "k"})
+    unknown = await stage.post("/runs/batch", bodies)
+
+    assert (keyed.status_code, unknown.status_code, stage.model.requests) == (422, 404, [])

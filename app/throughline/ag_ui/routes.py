@@ -57,7 +57,8 @@ async def run_agent(agent: str, request: Request, call: Writer, options: Annotat
     turn = await (_shown_turn(call, asked) if asked.asks_nothing else begin_turn(_read(request, call, asked, name)))
     if not isinstance(turn, ChatTurn):
         return turn
-    return _stream(call, asked, turn.bound_to_client() if options.on_disconnect == "cancel" else turn)
+    is_bound = options.on_disconnect == "cancel" and not turn.is_joined
+    return _stream(call, asked, turn.bound_to_client() if is_bound else turn)
 
 
 def _stream(call: Call, asked: RunAgentInput, turn: ChatTurn) -> Response:

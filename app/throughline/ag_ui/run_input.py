@@ -157,7 +157,7 @@ class RunAgentInput(AgUiModel):
     def asks_nothing(self) -> bool:
         """Whether the request has neither a new message nor answers: the client wants to see the thread."""
         sent = [message for message in self.messages if message.role not in NOT_SENT | INSTRUCTING]
-        return not self.resume and (not sent or (sent[-1].role == "assistant" and not sent[-1].tool_calls))
+        return not self.resume and (not sent or sent[-1].role == "assistant")
 
     def read_tools(self) -> tuple[ToolSpec, ...]:
         """Return the client's tools as domain values."""

@@ -14,6 +14,7 @@ from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
     begin_turn,
+    check_output,
     continue_chat,
     find_session,
     join_run,
@@ -28,7 +29,7 @@ from throughline.domain.message import CLIENT_MESSAGE_ID, LAST_POSITION, Message
 from throughline.domain.prompt import Overrides
 from throughline.domain.run import CopiedMessages, Run, RunInput
 from throughline.domain.tool import ApprovalDecision, Resolution, Wait, WaitKind
-from throughline.http.call import Call, source_of
+from throughline.http.call import Call, check_named_session, source_of
 from throughline.http.headers import fingerprint_of, read_idempotency
 
 PARAM = "messages"
@@ -90,6 +91,8 @@ def _run_input(call: Call, body: SendChat, instructions: str, asked: NewMessage 
 async def _begin_answer(chat: ChatRequest, body: SendChat, asked: UIMessage) -> ChatTurn:
     """Begin the answer to a user's message, or join that of an equal one. An edited or repeated message branches."""
     is_changed = body.trigger == "regenerate-message" or (body.message_id is not None and body.message_id == asked.id)
+    if chat.agent_request.brought.user_message is None:
+        raise InvalidInput("The chat has no message of a user. Add one.", field=PARAM)
     continued = await find_session(chat.call, name_session(body.id))
     if continued is None:
         return await begin_turn(chat)
@@ -136,6 +139,7 @@ async def _branch(chat: ChatRequest, continued: ContinuedSession, original: Mess
             f"A message of session {continued.session.id} would be changed or answered again, which makes a copy of "
             "the session. Messages of a session never change. Name the chat by an id of your own."
         )
+    check_named_session(chat.call.principal, None)
     session, through = continued.session, original.position - 1
     asked = replace(
         chat.agent_request,
@@ -192,6 +196,7 @@ def _resolutions(parts: Sequence[MessagePart], author: str | None, wait: Wait) -
 def _resolution(call_id: str, kind: WaitKind, part: MessagePart, author: str | None) -> Resolution | None:
     if kind is not WaitKind.APPROVAL:
         is_error = part.state == "output-error"
+        check_output(part.result, PARAM)
         return Resolution(call_id, part.result, is_error=is_error, author=author) if part.has_result else None
     if part.state != "approval-responded" or part.approval is None or part.approval.approved is None:
         return None

@@ -133,6 +133,12 @@ ToolName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Tools: TypeAlias = Annotated[dict[ToolName, ToolIn], AfterValidator(_check_tools), Field(max_length=MOST_TOOLS)]
 
 
+def _check_chat_id(text: str) -> str:
+    if "/" in text:
+        raise ValueError("has a slash, which the addresses of a chat cannot have")
+    return check_external_id(text)
+
+
 class SendChat(BaseModel):
     """A chat of the AI SDK with what is new at its end: a user's message, or what calls of the last answer were given.
 
@@ -141,7 +147,7 @@ class SendChat(BaseModel):
 
     model_config = FOREIGN
 
-    id: Annotated[str, Field(min_length=1, max_length=MAX_EXTERNAL_ID), AfterValidator(check_external_id)]
+    id: Annotated[str, Field(min_length=1, max_length=MAX_EXTERNAL_ID), AfterValidator(_check_chat_id)]
     messages: list[UIMessage] | None = Field(None, min_length=1, max_length=MAX_MESSAGES)
     message: UIMessage | None = None
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"

@@ -16,10 +16,11 @@ from throughline.ai_sdk.history import read_history
 from throughline.ai_sdk.request import SendChat
 from throughline.chat_protocols.continue_chat import find_session, join_run, name_session
 from throughline.chat_protocols.stream_turn import stream_turn
+from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.find_session import ContinuedSession
 from throughline.domain.errors import ExternalIdTaken, OwnerQueueFull, QueueFull, RunNotWaiting, SessionBusy
 from throughline.domain.message import LAST_POSITION, clean_text
-from throughline.domain.run import Run
+from throughline.domain.run import Run, RunStatus
 from throughline.http.body import read_body
 from throughline.http.call import Call, Reader, Writer
 from throughline.http.documents import JSON, X_CLIENT, Json, described
@@ -70,6 +71,15 @@ async def _find(call: Call, agent: str, chat_id: str) -> ContinuedSession | None
     return await find_session(call, name_session(clean_text(chat_id)))
 
 
+async def _current_run(call: Call, found: ContinuedSession | None) -> Run | None:
+    """Return the run of the chat that is being worked on, or else its newest; None without one."""
+    if found is None:
+        return None
+    running = RunQuery(1, status=RunStatus.RUNNING)
+    page = await call.services.database.runs.list_runs(call.owner_id, found.session.id, running)
+    return page.items[0] if page.items else await _newest_run(call, found)
+
+
 async def _newest_run(call: Call, found: ContinuedSession | None) -> Run | None:
     """Return the newest run of the chat, None without one."""
     run_id = found.said[-1].run_id if found is not None and found.said else None
@@ -82,7 +92,7 @@ async def _newest_run(call: Call, found: ContinuedSession | None) -> Run | None:
 )
 async def resume_chat(agent: str, chat_id: str, call: Reader) -> Response:
     """Stream the answer that is being written, from its beginning. Without one the answer is 204."""
-    run = await _newest_run(call, await _find(call, agent, chat_id))
+    run = await _current_run(call, await _find(call, agent, chat_id))
     if run is None or not run.status.needs_worker:
         return nothing_more()
     return _stream(call, StreamedAnswer(join_run(run), str(run.id), is_whole=True))
@@ -108,8 +118,8 @@ async def read_chat(agent: str, chat_id: str, call: Reader, query: Annotated[Rea
 
 @router.delete("/{agent}/{chat_id}/stream", status_code=HTTPStatus.NO_CONTENT)
 async def stop_chat(agent: str, chat_id: str, call: Writer) -> Response:
-    """Cancel the chat's newest turn if it has not ended."""
-    run = await _newest_run(call, await _find(call, agent, chat_id))
+    """Cancel the chat's turn that is being worked on, or else its newest, if it has not ended."""
+    run = await _current_run(call, await _find(call, agent, chat_id))
     if run is not None and not run.status.is_final:
         await call.services.database.runs.request_cancel(call.owner_id, run.id)
     return Response(status_code=HTTPStatus.NO_CONTENT)

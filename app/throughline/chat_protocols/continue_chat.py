@@ -15,10 +15,9 @@ from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_ec
 from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound, RunNotWaiting
-from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, Source, clean_content, text_of
-from throughline.domain.run import OnBusy, Run
-from throughline.domain.session import Session
-from throughline.domain.tool import Resolution, Wait, WaitKind
+from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, Source, clean_content, is_blank, text_of
+from throughline.domain.run import CopiedMessages, OnBusy, Run
+from throughline.domain.tool import MAX_OUTPUT, Resolution, Wait, WaitKind
 from throughline.http.call import Call, check_named_session
 from throughline.http.headers import Idempotency
 
@@ -252,14 +251,26 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
         return begun
     given = _resolutions(chat, continued.waiting, alignment)
     if continued.waiting is not None and given:
-        return await _resume(chat, continued.waiting, given)
-    if chat.decide is not None:
+        resumed = await _resume(chat, continued.waiting, given)
+        if not _has_further_message(chat, given, alignment):
+            return resumed
+        continued = replace(continued, waiting=None)
+    elif chat.decide is not None:
         raise RunNotWaiting(f"No turn of session {continued.session.id} waits for what the request gives.")
     repeated = await _repeated_run(chat, continued, alignment)
     if repeated is not None:
         return join_run(repeated)
     newest = continued.said[-1].run_id if continued.said else None
     return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
+
+
+def _has_further_message(chat: ChatRequest, given: Sequence[Resolution], alignment: Alignment) -> bool:
+    """Return whether the request has a new message of the user that is no answer among those `given`."""
+    brought = chat.agent_request.brought
+    if brought.user_message is None or brought.steps or alignment is not Alignment.CONTINUES:
+        return False
+    text = text_of(brought.user_message.content)
+    return chat.decide is not None or all(one.text != text for one in given)
 
 
 def _decides_open_call(chat: ChatRequest, waiting: Run | None) -> bool:
@@ -323,6 +334,20 @@ def _sends_newest_again(chat: ChatRequest, said: Sequence[UserText]) -> bool:
     return bool(said) and client_id is not None and said[-1].client_id == client_id
 
 
+def _is_another_message(chat: ChatRequest, said: Sequence[UserText]) -> bool:
+    """Return whether the client's ids tell the newest message of the request from that of the session.
+
+    Without ids a message without text is another one: it may have another picture.
+    """
+    asked = chat.agent_request.brought.user_message
+    client_id = None if asked is None else asked.metadata.get(CLIENT_MESSAGE_ID)
+    if not said or asked is None:
+        return False
+    if client_id is None or said[-1].client_id is None:
+        return is_blank(text_of(asked.content))
+    return said[-1].client_id != client_id
+
+
 def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> AgentRequest:
     """Return the request for a new turn of the session, or of a branch of it."""
     brought = chat.agent_request.brought
@@ -331,7 +356,7 @@ def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignme
         return replace(chat.agent_request, session_id=session.id)
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not brought.steps)
     if not is_new:
-        return _branch(chat, session)
+        return _branch(chat, continued)
     on_busy = chat.agent_request.on_busy if continued.waiting is None else OnBusy.INTERRUPT
     return replace(chat.agent_request, brought=replace(brought, history=()), session_id=session.id, on_busy=on_busy)
 
@@ -351,18 +376,28 @@ async def _repeated_run(chat: ChatRequest, continued: ContinuedSession, alignmen
     newest = continued.said[-1].run_id if continued.said else None
     if newest is None or alignment not in {Alignment.REPEATS, Alignment.MAY_REPEAT}:
         return None
+    if _is_another_message(chat, continued.said):
+        return None
     run = await chat.call.services.database.runs.get_run(chat.call.owner_id, newest)
     return run if chat.is_retry or not run.status.is_final else None
 
 
-def _branch(chat: ChatRequest, session: Session) -> AgentRequest:
-    """Return the request for a new session that takes the name over. Raises ConversationBranched if it cannot."""
+def _branch(chat: ChatRequest, continued: ContinuedSession) -> AgentRequest:
+    """Return the request for a new session that takes the name over. Raises ConversationBranched if it cannot.
+
+    If the request brings its newest message alone, the new session begins with copies of what was before it.
+    """
+    session = continued.session
+    check_named_session(chat.call.principal, None)
     if chat.agent_request.external_id is None or (chat.name is not None and chat.name.id == session.id):
         raise ConversationBranched(
             f"The messages before the newest one are not those of session {session.id}, or its newest message is sent "
             "again. Messages of a session never change. Send the newest message alone, or name another session."
         )
-    return replace(chat.agent_request, branched_from=session)
+    brought, newest = chat.agent_request.brought, continued.said[-1]
+    is_alone = _sends_newest_again(chat, continued.said) and not brought.history and newest.position > 1
+    copied = CopiedMessages(session.id, newest.position - 1) if is_alone else None
+    return replace(chat.agent_request, branched_from=session, copied=copied)
 
 
 def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
@@ -376,9 +411,11 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
         return ()
     author = chat.call.principal.user_name
     brought = chat.agent_request.brought
-    results = _newest_results(brought.history if brought.user_message is None else brought.steps)
+    results = _newest_results(brought.steps or brought.history)
     asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
     decided = () if chat.decide is None else chat.decide(wait)
+    for awaited in asked:
+        check_output(results[awaited.id], chat.agent_request.param)
     if asked or decided:
         return (*decided, *(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked))
     lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
@@ -388,6 +425,12 @@ def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -
     return tuple(
         Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in wait.shown_questions
     )
+
+
+def check_output(text: str, field: str) -> None:
+    """Raise InvalidInput for the result of a tool or an answer that is too long."""
+    if len(text) > MAX_OUTPUT:
+        raise InvalidInput(f"A result has at most {MAX_OUTPUT} characters, not {len(text)}.", field=field)
 
 
 def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:

@@ -54,13 +54,18 @@ async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter) -> AsyncGe
         yield await printer.begin()
         async with aclosing(follow_batches(call, turn.followed)) as batches:
             async for events in batches:
-                bound.has_ended = any(isinstance(event, RunEnded) for event in events)
+                bound.has_ended = any(_ends(event, turn) for event in events)
                 yield b"".join([await _print(printer, event) for event in events]) or HEARTBEAT
     except ThroughlineError as error:
         log.warning("stream ended by an error", error=error.code, run_id=str(turn.followed.run.id))
         yield printer.fail(error)
     finally:
         bound.close()
+
+
+def _ends(event: Event, turn: ChatTurn) -> bool:
+    """Return whether the run no longer needs its client: it is over, or waits in a session that stays."""
+    return isinstance(event, RunEnded) or (isinstance(event, RunWaiting) and turn.is_stored)
 
 
 async def _print(printer: EventPrinter, event: Event) -> bytes:

@@ -5,17 +5,25 @@ from dataclasses import replace
 from fastapi import Request
 
 from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, resume_turn, split_messages
-from throughline.chat_protocols.continue_chat import ChatRequest, ChatTurn, SessionName, begin_turn, user_texts
+from throughline.chat_protocols.continue_chat import (
+    ChatRequest,
+    ChatTurn,
+    SessionName,
+    begin_turn,
+    join_run,
+    user_texts,
+)
 from throughline.chat_protocols.follow_part import new_echo
 from throughline.db.runs.list_runs import RunQuery
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
-from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage
+from throughline.domain.message import CLIENT_MESSAGE_ID, Block, Content, NewMessage, Role, TextBlock
 from throughline.domain.prompt import Overrides
-from throughline.domain.run import OnBusy, RunInput, RunStatus
+from throughline.domain.run import OnBusy, Run, RunInput, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.tool import check_answers
 from throughline.http.call import Call, source_of
-from throughline.http.headers import read_idempotency
+from throughline.http.headers import fingerprint_of, read_idempotency
+from throughline.http.openai_messages import content_of_blocks
 from throughline.langgraph_api.assistants import find_agent
 from throughline.langgraph_api.interrupts import RESUME, read_resume
 from throughline.langgraph_api.messages import PARAM, client_id_of, message_id, read_input
@@ -37,7 +45,10 @@ async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: st
     if body.command is not None and body.command.resume is not None:
         return await _resume(call, session, body)
     sent = read_input(body.input, source)
-    messages = sent.messages if session is None else await _only_new(call, session, sent.messages)
+    repeated = None if session is None else await _repeated_run(call, session, sent.messages)
+    if repeated is not None:
+        return join_run(repeated)
+    messages = sent.messages if session is None else _as_one(await _only_new(call, session, sent.messages))
     brought = split_messages(messages, instructions=sent.instructions, param=PARAM)
     name = _name(session, thread_id)
     agent_request = AgentRequest(
@@ -49,6 +60,7 @@ async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: st
         external_id=None if name is None else name.external_id,
         on_busy=OnBusy(body.multitask_strategy or OnBusy.ENQUEUE),
     )
+    idempotency = read_idempotency(request, body)
     chat = ChatRequest(
         call=call,
         source=source,
@@ -56,8 +68,9 @@ async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: st
         agent_request=agent_request,
         texts=user_texts(messages),
         echo={},
-        idempotency=read_idempotency(request, body),
+        idempotency=idempotency,
         is_retry=False,
+        fingerprint="" if name is None or idempotency.key is not None else fingerprint_of(request, body),
     )
     return await begin_turn(chat)
 
@@ -99,6 +112,31 @@ async def _is_newest(call: Call, session: Session, wanted: str) -> bool:
     page = await call.services.database.runs.list_runs(call.owner_id, session.id, RunQuery())
     answered = next((run for run in page.items if run.status not in UNANSWERED), None)
     return answered is None or answered.id == checkpoint.run_id
+
+
+async def _repeated_run(call: Call, session: Session, sent: tuple[NewMessage, ...]) -> Run | None:
+    """Return the thread's newest run if its message is sent again, by the client's id; None if it is not."""
+    client_id = client_id_of(sent[-1].metadata) if sent and sent[-1].role is Role.USER else None
+    if client_id is None:
+        return None
+    page = await call.services.database.runs.list_runs(call.owner_id, session.id, RunQuery(1))
+    return next((run for run in page.items if client_id_of(run.input.metadata) == client_id), None)
+
+
+def _as_one(messages: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:
+    """Return the messages with those of the user at their end as one: a turn answers one message."""
+    first = len(messages)
+    while first and messages[first - 1].role is Role.USER:
+        first -= 1
+    said = messages[first:]
+    if len(said) <= 1:
+        return messages
+    blocks = [block for one in said for block in _blocks(one.content)]
+    return (*messages[:first], replace(said[-1], content=content_of_blocks(blocks)))
+
+
+def _blocks(content: Content) -> tuple[Block, ...]:
+    return (TextBlock(content),) if isinstance(content, str) else content
 
 
 async def _only_new(call: Call, session: Session, sent: tuple[NewMessage, ...]) -> tuple[NewMessage, ...]:

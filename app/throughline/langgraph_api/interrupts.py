@@ -68,7 +68,7 @@ def _values(open_calls: Sequence[AwaitedCall], given: JsonValue) -> Iterator[tup
         return
     decisions = _decisions(given)
     needed = [awaited for awaited in open_calls if awaited.kind is WaitKind.APPROVAL]
-    if decisions is not None and len(decisions) == len(needed):
+    if decisions is not None and needed and len(decisions) == len(needed):
         yield from zip(needed, decisions, strict=True)
         return
     if len(open_calls) != 1:

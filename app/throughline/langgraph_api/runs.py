@@ -20,9 +20,11 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.domain.events import REPLAYED_END_SEQ, RunEnded, RunWaiting
+from throughline.domain.keys import Scope
 from throughline.domain.message import CLIENT_MESSAGE_ID
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.session import Session
+from throughline.http.auth import check_scope
 from throughline.http.body import read_body, read_json, validate
 from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
 from throughline.http.documents import JSON, LAST_EVENT_ID, described
@@ -31,7 +33,7 @@ from throughline.http.headers import KEY_HEADER
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import FOLLOWING, codes
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
-from throughline.langgraph_api.assistants import assistant_id, pick
+from throughline.langgraph_api.assistants import assistant_id, find_agent, pick
 from throughline.langgraph_api.begin_run import begin_run
 from throughline.langgraph_api.messages import message_json
 from throughline.langgraph_api.request import DEFAULT_MODES, CancelRun, CreateRun, JoinStream, ListThreadRuns
@@ -94,7 +96,7 @@ async def _create(request: Request, call: Call, thread_id: str | None) -> Respon
 
 @router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
 async def create_runs(request: Request, call: Writer) -> Response:
-    """Begin up to 20 runs without a thread in the background. The form of all bodies is checked first.
+    """Begin up to 20 runs without a thread in the background. Fields and agents of all are checked first.
 
     A run that is refused later leaves those before it begun.
     """
@@ -104,6 +106,9 @@ async def create_runs(request: Request, call: Writer) -> Response:
     if not isinstance(given, list) or not 0 < len(given) <= MOST_IN_BATCH:
         raise InvalidInput(f"The body must be a list of 1 to {MOST_IN_BATCH} runs.")
     bodies = [validate(one, CreateRun) for one in given]
+    for body in bodies:
+        body.check_served()
+        find_agent(call, body.assistant_id)
     begun = [await _begin(request, call, body, None) for body in bodies]
     return JsonResponse([_run_json(one.bound.run, one.session) for one in begun])
 
@@ -243,6 +248,8 @@ async def join_stream(
 
     Answers 204 to a client that has seen the end.
     """
+    if asked.cancel_on_disconnect:
+        check_scope(call.principal, Scope.WRITE)
     run, session = await _find(call, thread_id, run_id)
     start = await following_of(call).find_start(run, _last_seen(request))
     if start is None:

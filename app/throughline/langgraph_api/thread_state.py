@@ -25,6 +25,9 @@ from throughline.wire.json_shape import JsonDict
 MOST_SHOWN = 200
 """Newest messages that a state has."""
 
+MAX_HISTORY_CHARACTERS = 8_000_000
+"""Most characters of the messages of all states in one answer: each state has the messages of those before it again."""
+
 MAX_SHOWN = 40
 BEHIND_WAITING = frozenset({RunStatus.QUEUED, RunStatus.CANCELLED})
 """What a run may be that was submitted after one that still waits."""
@@ -163,7 +166,8 @@ async def state_at(call: Call, session: Session, checkpoint_id: str) -> ThreadSt
 async def read_history(call: Call, session: Session, before: str | None, limit: int) -> list[ThreadState]:
     """Return the states at the ends of turns, the newest first. Raises NotFound for a checkpoint that does not exist.
 
-    `before` is the checkpoint that the states precede, None for all.
+    `before` is the checkpoint that the states precede, None for all. There are fewer than `limit` if their messages are
+    too long together.
     """
     last = None if before is None else await find_checkpoint(call, session, before)
     ends: list[Message] = []
@@ -172,10 +176,14 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
             ends.append(end)
             if len(ends) > limit:
                 break
-    states = [
-        replace(await _state_through(call, session, end.position), parent=parent)
-        for end, parent in zip_longest(ends[:limit], ends[1 : limit + 1])
-    ]
+    states: list[ThreadState] = []
+    size = 0
+    for end, parent in zip_longest(ends[:limit], ends[1 : limit + 1]):
+        state = replace(await _state_through(call, session, end.position), parent=parent)
+        size += sum(len(str(message.content)) for message in state.messages)
+        if states and size > MAX_HISTORY_CHARACTERS:
+            break
+        states.append(state)
     if states and last is None:
         states[0] = replace(states[0], run=await current_run(call, session))
     return states

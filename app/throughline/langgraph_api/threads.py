@@ -16,9 +16,10 @@ from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound, SessionBusy
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import NewSession, Session
-from throughline.http.body import read_body, read_optional_body
+from throughline.http.body import read_body, read_optional_body, validate
 from throughline.http.call import Call, Reader, Writer, check_named_session, source_of
 from throughline.http.documents import described
+from throughline.http.fields import MetadataFilter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX, refuse
@@ -171,7 +172,8 @@ async def change_thread(request: Request, thread_id: str, call: Writer) -> Respo
     session = await find_thread(call, thread_id)
     body = await read_body(request, ChangeThread)
     refuse(ttl=body.ttl)
-    change = SessionChange(metadata={**session.metadata, **_without_agent(body.metadata)})
+    merged = validate({"metadata": {**session.metadata, **_without_agent(body.metadata)}}, MetadataFilter).metadata
+    change = SessionChange(metadata=merged)
     changed = await call.services.database.sessions.update(call.owner_id, session.id, change)
     return JsonResponse(await _thread_json(call, changed, None))
 

@@ -31,7 +31,8 @@ _STORED = """
     coalesce((select json_agg(t) from (
         select m.run_id, m.tool_call_id || coalesce(':' || q.number, '') as tool_call_id,
             case when q.number is null then {text} else q.answer end as text,
-            m.metadata ->> :client_id as client_id, m.metadata ->> :protocol as protocol
+            m.metadata ->> :client_id as client_id, m.metadata ->> :protocol as protocol,
+            m.position
         from messages m left join lateral (
             select n.number, coalesce(m.metadata #>> array['questions', cast(n.number - 1 as text), 'answer'],
                 case when m.metadata ? 'redacted' then :redacted end) as answer
@@ -78,7 +79,8 @@ class UserText:
     """One text of the user, None if it is redacted, and its run, None for a message that belongs to no turn.
 
     `call_id` is set for the answer to a question of the model. `client_id` is the client's own id of the message, and
-    `protocol` that of a client that keeps the chat itself; None if there is none.
+    `protocol` that of a client that keeps the chat itself; None if there is none. `position` is 0 for a
+    message that is not stored yet.
     """
 
     text: str | None
@@ -86,6 +88,7 @@ class UserText:
     call_id: str | None = None
     client_id: str | None = None
     protocol: str | None = None
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ def _stored_texts(row: Row) -> list[UserText]:
             one["tool_call_id"],
             one["client_id"],
             one["protocol"],
+            one["position"],
         )
         for one in reversed(row["stored"])
     ]
