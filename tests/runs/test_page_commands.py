@@ -276,7 +276,7 @@ def test_a_block_that_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) ->
     assert [block.name for block in left if not block.why_not_run] == []
 
 
-SHOWN = {"console", "text", "js", "nginx", "env", "dotenv", "ini"}
+SHOWN = {"console", "text", "js", "tsx", "nginx", "env", "dotenv", "ini"}
 """Languages of blocks that are output, or belong to a program that is not run here."""
 
 PAGE = """
