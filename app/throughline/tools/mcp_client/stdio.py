@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -90,7 +90,7 @@ async def connect_program(
             for stream in (received, to_session, from_session, sent):
                 stream.close()
             ends = [asyncio.ensure_future(ended.process.wait()) for ended in (program, guard)]
-            await asyncio.wait([*pumps, *ends], timeout=KILLED_SECONDS)
+            await _finish(asyncio.wait([*pumps, *ends], timeout=KILLED_SECONDS))
 
 
 async def _start(server: ToolServer, variables: Mapping[str, str], bounds: Bounds) -> _Program:
@@ -211,6 +211,16 @@ async def _wait_for_exit(process: Process, seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while process.returncode is None:  # noqa: ASYNC110  # nothing tells it, as said above
             await asyncio.sleep(POLL_SECONDS)
+
+
+async def _finish(work: Coroutine[object, object, object]) -> None:
+    """Wait for the work's end, also if this is cancelled: what was killed is reaped by nobody else."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _kill_and_close(program: _Program) -> None:
