@@ -69,6 +69,18 @@ async def test_a_waiting_run_is_an_interrupted_thread(careful: LangGraphStage) -
     assert [one["thread_id"] for one in await careful.client.threads.search(status="interrupted")] == [thread]
 
 
+async def test_a_stream_taken_up_again_while_its_run_waits_has_the_rest_of_its_events(careful: LangGraphStage) -> None:
+    careful.model.script(Call((DELETES,)))
+    thread, runs = (await careful.client.threads.create())["thread_id"], careful.client.runs
+    stream = runs.stream(thread, AGENT_NAME, input=said("delete a.txt"), stream_mode=["updates"])
+    parts = [part async for part in stream]
+    run_id = parts[0].data["run_id"]
+    rest = [part async for part in runs.join_stream(thread, run_id, stream_mode=["updates"], last_event_id="1")]
+
+    assert [*parts[1].data] == ["llm_node"]
+    assert [part.data for part in rest[1:]] == [part.data for part in parts[1:]]
+
+
 @pytest.mark.parametrize(
     "value",
     [

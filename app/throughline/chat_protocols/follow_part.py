@@ -223,7 +223,7 @@ async def follow_numbered(call: Call, part: FollowedPart) -> AsyncGenerator[tupl
     If the run still waits for other calls than those that it was given, the part has its wait alone. So it is with the
     part of a waiting run whose events were deleted, if it is not the first.
     """
-    if part.run.status is RunStatus.WAITING and (part.after or part.skipped_waits >= part.run.wait_count):
+    if part.run.status is RunStatus.WAITING and await _is_past_all_events(call, part):
         yield (await _ending(call, part.run),)
         return
     waits_left = part.skipped_waits
@@ -240,6 +240,13 @@ async def follow_numbered(call: Call, part: FollowedPart) -> AsyncGenerator[tupl
             if events and (events[-1].is_last or events[-1].is_pause):
                 return
     yield (await _ending(call, await call.services.database.followed_runs.reload(part.run)),)
+
+
+async def _is_past_all_events(call: Call, part: FollowedPart) -> bool:
+    """Return whether a waiting run has no event of the part: it comes after the last one, or after the last wait."""
+    if part.after:
+        return not await call.services.database.followed_runs.read_events(part.run.id, part.after, 1)
+    return part.skipped_waits >= part.run.wait_count
 
 
 async def _ending(call: Call, run: Run) -> RunEvent:

@@ -11,7 +11,6 @@ from throughline.chat_protocols.follow_part import follow_numbered
 from throughline.chat_protocols.request_run import RequestRun
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
-    REPLAYED_END_SEQ,
     AnswerReset,
     CompactionFinished,
     CompactionStarted,
@@ -73,7 +72,7 @@ async def _printed(bound: RequestRun, begun: ChatTurn, printer: "_RunPrinter") -
     run = begun.followed.run
     try:
         yield _encoded(("metadata", {"run_id": str(run.id), "attempt": 1}))
-        async with aclosing(_batches(bound.call, begun)) as batches:
+        async with aclosing(follow_numbered(bound.call, begun.followed)) as batches:
             async for batch in batches:
                 printed = b"".join([await printer.feed(one) for one in batch])
                 bound.has_ended = any(one.is_last or (one.is_pause and begun.is_stored) for one in batch)
@@ -83,17 +82,6 @@ async def _printed(bound: RequestRun, begun: ChatTurn, printer: "_RunPrinter") -
         yield _encoded(("error", {"error": error.code, "message": error.detail}))
     finally:
         bound.close()
-
-
-async def _batches(call: Call, begun: ChatTurn) -> AsyncGenerator[tuple[RunEvent, ...]]:
-    """Yield the part's events; of a run that waits without any new ones, only that it waits."""
-    run, after, runs = begun.followed.run, begun.followed.after, call.services.database.followed_runs
-    if run.status is RunStatus.WAITING and after and not await runs.read_events(run.id, after, 1):
-        yield (RunEvent(run.id, REPLAYED_END_SEQ, await runs.ending(run)),)
-        return
-    async with aclosing(follow_numbered(call, begun.followed)) as followed:
-        async for batch in followed:
-            yield batch
 
 
 def _encoded(part: Part, number: int | None = None) -> bytes:
