@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.ag_ui.events import AgUiEvents, encode, finished, snapshot, started, state_of
 from throughline.ag_ui.run_input import PROTOCOL, RunAgentInput
@@ -35,9 +35,10 @@ from throughline.http.call import Call, Writer, source_of
 from throughline.http.fields import QueryParameters
 from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.headers import Idempotency
+from throughline.http.prefix_router import PrefixRouter
 
 PARAM = "messages"
-router = APIRouter(prefix="/ag-ui", include_in_schema=False)
+router = PrefixRouter(prefix="/ag-ui", include_in_schema=False)
 
 
 class RunOptions(QueryParameters):

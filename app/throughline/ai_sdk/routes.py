@@ -6,7 +6,7 @@ See https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol .
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from throughline.ai_sdk.begin_chat import begin_chat
@@ -28,6 +28,7 @@ from throughline.http.fields import QueryParameters
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.follow import nothing_more
 from throughline.http.headers import KEY_HEADER
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 
@@ -43,7 +44,7 @@ HISTORY: dict[int | str, Json] = {
         "content": {JSON: {"schema": {"type": "array", "items": {"type": "object"}}}},
     }
 }
-router = APIRouter(prefix="/ai-sdk", route_class=AiSdkRoute, tags=[TAG])
+router = PrefixRouter(prefix="/ai-sdk", route_class=AiSdkRoute, tags=[TAG])
 
 
 @router.post(

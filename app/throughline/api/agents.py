@@ -15,6 +15,7 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.model_window import ModelWindow
 from throughline.domain.prompt import OverrideField
 from throughline.http.call import Reader, dependencies_of
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.services import Readiness
 from throughline.wire.json_shape import JsonDict
@@ -69,7 +70,7 @@ def _health_json(request: Request, readiness: Readiness) -> JsonDict:
     ).model_dump()
 
 
-router = APIRouter(prefix="/v1/agents", tags=["agents"])
+router = PrefixRouter(prefix="/v1/agents", tags=["agents"])
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": AgentList}})

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Literal, NoReturn, TypeAlias
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import StreamingResponse
 
@@ -46,6 +46,7 @@ from throughline.http.fields import (
     content_kind,
 )
 from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMessage, read_messages
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import InvalidRequest, MalformedBody, codes
 from throughline.wire.json_shape import JsonDict
@@ -54,7 +55,7 @@ from throughline.wire.sessions import SessionOut
 
 MEDIA_TYPE = "application/x-ndjson"
 PAGE_MESSAGES = 200
-export_router = APIRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
+export_router = PrefixRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
 
 
 @export_router.get(
@@ -331,7 +332,7 @@ NOTHING_TO_IMPORT = (
     "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System "
     "and developer messages are not imported, because the agent has its own prompt."
 )
-router = APIRouter(prefix="/v1/sessions/import", tags=["sessions"])
+router = PrefixRouter(prefix="/v1/sessions/import", tags=["sessions"])
 DESCRIBED = described(body=ImportSession, headers=(X_CLIENT,), errors=codes(NotFound, ExternalIdTaken))
 DESCRIBED["requestBody"]["content"][MEDIA_TYPE] = {"schema": {"type": "string", "description": "an export, as it is"}}
 

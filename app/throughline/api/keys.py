@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.db.users import MAX_NAME_LENGTH
@@ -15,6 +15,7 @@ from throughline.http.body import read_body
 from throughline.http.call import Call, Operator, dependencies_of
 from throughline.http.documents import described
 from throughline.http.fields import STRICT
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 from throughline.wire.service import CreatedKeyOut, KeyList, RevokedKeyOut, key_json
@@ -47,7 +48,7 @@ class CreateKey(BaseModel):
     )
 
 
-router = APIRouter(prefix="/v1/keys", tags=["operators"])
+router = PrefixRouter(prefix="/v1/keys", tags=["operators"])
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": KeyList}})

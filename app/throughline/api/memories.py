@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.api.requests import Text
@@ -13,6 +13,7 @@ from throughline.http.body import read_body
 from throughline.http.call import PathId, Reader, Writer, memory_id_of
 from throughline.http.documents import described, response_headers
 from throughline.http.fields import STRICT, Metadata, QueryParameters
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.wire.sessions import MemoryList, MemoryOut, MemoryPage
 
@@ -51,7 +52,7 @@ class ListMemories(QueryParameters):
     cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the previous page")
 
 
-router = APIRouter(prefix="/v1/memories", tags=["memories"])
+router = PrefixRouter(prefix="/v1/memories", tags=["memories"])
 
 
 @router.post(

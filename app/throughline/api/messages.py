@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.api.requests import SendMessage
 from throughline.api.runs import AskedTurn, answer_turn, turn_answers
@@ -23,6 +23,7 @@ from throughline.http.call import Call, PathId, Reader, Writer, message_id_of, s
 from throughline.http.documents import ACCEPT, PREFER, X_CLIENT, described
 from throughline.http.fields import ListMessages
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import AGENT, FOLLOWING, TURN, codes
 from throughline.wire.json_shape import JsonDict, Shape
@@ -39,7 +40,7 @@ from throughline.wire.overrides import read_client_tools
 
 # Every prompt shows a pinned message word for word, even if a summary covers the messages around it.
 
-pins_router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
+pins_router = PrefixRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
 
 
 @pins_router.put("", responses={HTTPStatus.OK: {"model": PinnedGroup}}, openapi_extra=described(errors=AGENT))
@@ -74,7 +75,7 @@ async def render_cited(
     ]
 
 
-router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
+router = PrefixRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
@@ -15,13 +15,14 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.run import ListedRun, RunStatus
 from throughline.http.call import Operator
 from throughline.http.fields import Moment, QueryParameters
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.wire.events import ErrorForOperators, ListedRunOut, ListedRunPage
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.service import ServiceStatusOut, status_json
 
-status_router = APIRouter(prefix="/v1/status", tags=["operators"])
+status_router = PrefixRouter(prefix="/v1/status", tags=["operators"])
 
 
 @status_router.get("", responses={HTTPStatus.OK: {"model": ServiceStatusOut}})
@@ -41,7 +42,7 @@ class ListAllRuns(QueryParameters):
     cursor: int | None = Field(None, ge=1, le=LAST_SEQ, description="`next_cursor` of the previous page")
 
 
-runs_router = APIRouter(prefix="/v1/runs", tags=["operators"])
+runs_router = PrefixRouter(prefix="/v1/runs", tags=["operators"])
 
 
 @runs_router.get("", responses={HTTPStatus.OK: {"model": ListedRunPage}})

@@ -18,6 +18,7 @@ from throughline.domain.errors import NotFound
 from throughline.domain.message import clean_text
 from throughline.http.call import dependencies_of
 from throughline.http.headers import prefers_html
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import PROBLEM_KINDS
 from throughline.http.services import ApiConfig
@@ -38,7 +39,7 @@ REFERENCE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 KEPT = {**REFERENCE_HEADERS, "Cache-Control": "max-age=86400"}
-reference_router = APIRouter(prefix="/docs", include_in_schema=False)
+reference_router = PrefixRouter(prefix="/docs", include_in_schema=False)
 
 
 @reference_router.head("", include_in_schema=False)
@@ -161,7 +162,7 @@ PROBLEM_BODY = """<h1>{title}</h1>
 <p>{remedy}</p>"""
 SEE = "\n<p>More in the manual: <code>{page}</code></p>"
 HTML = {MEDIA_TYPE: {"schema": {"type": "string"}}}
-problems_router = APIRouter(prefix="/problems", tags=["problems"])
+problems_router = PrefixRouter(prefix="/problems", tags=["problems"])
 
 
 @problems_router.head("/{name}", include_in_schema=False)

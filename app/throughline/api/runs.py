@@ -8,7 +8,7 @@ from functools import partial
 from http import HTTPStatus
 
 import structlog
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from throughline.api.requests import ResumeRun
 from throughline.domain.basic_types import JsonValue
@@ -40,6 +40,7 @@ from throughline.http.follow import (
     wait_for_end,
 )
 from throughline.http.headers import prefers_stream
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, error_problem, json_line, problem
 from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, codes
 from throughline.turn.follow_run import Followed, reset_event
@@ -182,7 +183,7 @@ def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:
 
 MAX_SEQ = 2**31 - 2
 log = structlog.get_logger(__name__)
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = PrefixRouter(prefix="/v1/runs", tags=["runs"])
 TOKEN = {
     "name": IN_ADDRESS,
     "in": "query",

@@ -6,15 +6,16 @@ Filter values that are blank or malformed are refused with an explanation.
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from throughline.domain.basic_types import SessionId
 from throughline.http.call import Call, PathId, Reader, session_id_of
 from throughline.http.fields import SearchHistory
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.wire.messages import SearchOut, search_json
 
-router = APIRouter(prefix="/v1", tags=["search"])
+router = PrefixRouter(prefix="/v1", tags=["search"])
 
 
 @router.get("/sessions/{session_id}/search", responses={HTTPStatus.OK: {"model": SearchOut}})

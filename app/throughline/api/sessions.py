@@ -4,7 +4,7 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.api.requests import BranchSession, ChangeSession, CreateSession
 from throughline.db.runs.list_runs import RunQuery
@@ -21,12 +21,13 @@ from throughline.http.call import PathId, Reader, Writer, run_id_of, session_id_
 from throughline.http.documents import X_CLIENT, described, response_headers
 from throughline.http.fields import ListRuns, ListSessions
 from throughline.http.headers import KEY_HEADER, REPLAYED, read_idempotency
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 from throughline.wire.events import RunPage, run_json
 from throughline.wire.sessions import DeletedSessionOut, SessionOut, SessionPage
 
-router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+router = PrefixRouter(prefix="/v1/sessions", tags=["sessions"])
 
 
 @router.post(

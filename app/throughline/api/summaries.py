@@ -6,7 +6,7 @@ The summarized messages are kept in any case.
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.api.messages import render_cited
 from throughline.api.requests import PreviewContext, Summarize
@@ -24,13 +24,14 @@ from throughline.http.body import read_optional_body
 from throughline.http.call import PathId, Reader, Writer, session_id_of, summary_id_of
 from throughline.http.documents import described
 from throughline.http.fields import ListSummaries
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import AGENT, codes
 from throughline.turn.summary.reread import SummaryRequest
 from throughline.wire.context import PreviewOut, SessionContextOut
 from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut
 
-context_router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
+context_router = PrefixRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 
 
 @context_router.get("", responses={HTTPStatus.OK: {"model": SessionContextOut}}, openapi_extra=described(errors=AGENT))
@@ -57,7 +58,7 @@ async def preview_context(request: Request, session_id: PathId, call: Reader) ->
 
 
 MAX_DIGITS = 9  # any such number fits an integer column
-router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
+router = PrefixRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
 
 
 @router.post(

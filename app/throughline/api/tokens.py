@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, Field, field_validator
 
 from throughline.db.statements.rows import session_not_found
@@ -26,6 +26,7 @@ from throughline.http.call import (
 )
 from throughline.http.documents import described
 from throughline.http.fields import STRICT, Moment, QueryParameters
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportOut, group_json
@@ -33,7 +34,7 @@ from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportO
 MOST_DAYS = 3_660
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 KEYS = ", ".join(key.value for key in UsageKey)
-usage_router = APIRouter(prefix="/v1/usage", tags=["usage"])
+usage_router = PrefixRouter(prefix="/v1/usage", tags=["usage"])
 
 
 class AskedUsage(QueryParameters):
@@ -87,7 +88,7 @@ def _times(asked: AskedUsage, now: datetime) -> tuple[datetime, datetime]:
     return since, until
 
 
-users_router = APIRouter(prefix="/v1/users", tags=["users"])
+users_router = PrefixRouter(prefix="/v1/users", tags=["users"])
 
 
 @users_router.delete(
@@ -131,7 +132,7 @@ class CreateToken(BaseModel):
     expires_in: int = Field(USUAL_SECONDS, ge=LEAST_SECONDS, le=MOST_SECONDS, description="lifetime in seconds")
 
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = PrefixRouter(prefix="/v1/tokens", tags=["tokens"])
 
 
 @router.post(

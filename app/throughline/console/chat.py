@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from markupsafe import Markup
 
 from throughline.console.markdown import html_of, plain_html
@@ -23,6 +23,7 @@ from throughline.domain.message import LAST_POSITION, ImageBlock, Message, Role,
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import WaitKind, read_question, readable_arguments
 from throughline.http.call import PAGES, Call, session_id_of
+from throughline.http.prefix_router import PrefixRouter
 
 SHOWN, BEFORE_SOUGHT = 40, 12
 """Messages of one part of the history, and those that stand before a message that is looked for."""
@@ -40,7 +41,7 @@ HELPERS: Mapping[str, object] = {
 }
 """What the templates of messages and waiting calls use."""
 
-router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}", include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=f"{PAGES}/sessions/{{session_id}}", include_in_schema=False, route_class=PageRoute)
 
 
 @dataclass(frozen=True, slots=True)

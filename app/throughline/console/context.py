@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from markupsafe import Markup
 
 from throughline.console.context_bar import BarLabels, BarMark, BarSlice, draw_bar, marks_of, percent_of, slices_of
@@ -25,6 +25,7 @@ from throughline.domain.message import LAST_POSITION, Message, clean_text, searc
 from throughline.domain.recall import HistoryQuery
 from throughline.domain.summary import SummaryState
 from throughline.http.call import PAGES, Call, session_id_of
+from throughline.http.prefix_router import PrefixRouter
 from throughline.wire.gauges import context_gauges
 
 MOST_TEXT, MOST_LISTED = 4_000, 100
@@ -39,7 +40,7 @@ SUMMARY_PARTS = frozenset({PromptPartKind.SUMMARY, PromptPartKind.FACTS})
 ERRORS_ON_PAGE = (InvalidInput, NotFound, PromptCannotFit)
 """Errors that the page shows in place of the prompt: the agent is gone, or its prompt cannot fit."""
 
-router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}/context", include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=f"{PAGES}/sessions/{{session_id}}/context", include_in_schema=False, route_class=PageRoute)
 
 
 @dataclass(frozen=True, slots=True)

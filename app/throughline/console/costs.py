@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.console.page import PageReader, PageRoute, show
@@ -13,12 +13,13 @@ from throughline.domain.basic_types import UserId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.usage_report import UsageGroup, UsageKey, UsageQuery, start_of_day
 from throughline.http.call import PAGES, Call
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.services import Services
 
 PERCENT = 100.0
 MOST_DAYS, USUAL_DAYS = 366, 7
 MOST_BUDGETS = 100
-router = APIRouter(prefix=f"{PAGES}/costs", include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=f"{PAGES}/costs", include_in_schema=False, route_class=PageRoute)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.console.page import PageOperator, PageRoute, show
 from throughline.db.runs.all_runs import LAST_SEQ, AllRunsQuery
@@ -13,10 +13,11 @@ from throughline.domain.keys import DEFAULT_SCOPES, Scope
 from throughline.domain.run import RunStatus
 from throughline.domain.service_status import AgentFiles
 from throughline.http.call import PAGES
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.route_errors import PROBLEM_KINDS
 
 LISTED = 50
-router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/operate")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import yaml
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +21,7 @@ from throughline.domain.keys import Scope
 from throughline.domain.message import clean_text
 from throughline.http.auth import route_of
 from throughline.http.call import PAGES, Call, admit, as_operator, dependencies_of
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import error_problem, invalid_request
 from throughline.http.route_errors import PROBLEM_KINDS
 
@@ -174,7 +175,7 @@ def may_operate(call: Call) -> bool:
 # The files of the pages: style sheet, scripts and picture. An address names the file's content, so that browsers keep
 # files for good.
 
-files_router = APIRouter(prefix=f"{PAGES}/static", include_in_schema=False, route_class=PageRoute)
+files_router = PrefixRouter(prefix=f"{PAGES}/static", include_in_schema=False, route_class=PageRoute)
 
 
 @files_router.get("/{name}")
@@ -199,7 +200,7 @@ def asset_address(name: str) -> str:
     return f"static/{name}?{hashlib.sha256(_assets()[name]).hexdigest()[:12]}"
 
 
-missing_router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+missing_router = PrefixRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 
 
 @missing_router.get("/{path:path}")

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse
 
@@ -17,11 +17,12 @@ from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role, clean_text
 from throughline.domain.recall import HistoryQuery, Hit, SearchResult
 from throughline.http.call import PAGES, Call, session_id_of
+from throughline.http.prefix_router import PrefixRouter
 
 FIRST_HITS, MOST_HITS = 20, 50
 NOTHING = SearchResult(())
 
-router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 
 
 class AskedSearch(BaseModel):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.console.page import HTMX, PageReader, PageRoute, show
 from throughline.db.sessions.repository import SessionQuery
@@ -10,9 +10,10 @@ from throughline.domain.basic_types import Page
 from throughline.domain.message import clean_text
 from throughline.domain.session import Session
 from throughline.http.call import PAGES, Call
+from throughline.http.prefix_router import PrefixRouter
 
 LISTED = 40
-router = APIRouter(prefix=f"{PAGES}/sessions", include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=f"{PAGES}/sessions", include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("")

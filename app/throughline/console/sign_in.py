@@ -9,7 +9,7 @@ from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
 import structlog
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.responses import RedirectResponse
 
 from throughline.console.page import PageRoute, base_of, show
@@ -18,13 +18,14 @@ from throughline.domain.errors import InvalidInput, NotAuthenticated, PermanentE
 from throughline.domain.keys import SIGN_IN_SCOPES, NewToken, Scope
 from throughline.http.auth import Credentials, check_same_origin, sign_in_cookie
 from throughline.http.call import PAGES, ApiDependencies, dependencies_of
+from throughline.http.prefix_router import PrefixRouter
 
 SIGNED_IN_SECONDS = 14 * 86_400
 MOST_TRIES, TRIES_SECONDS = 20, 60.0
 """Most failed tries of all browsers together within this time that are logged and answered with their reason."""
 
 MOST_FORM_BYTES = 4_000
-router = APIRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(prefix=PAGES, include_in_schema=False, route_class=PageRoute)
 log = structlog.get_logger(__name__)
 _failed: deque[float] = deque(maxlen=MOST_TRIES)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from markupsafe import Markup
 from pydantic import BaseModel, Field
 
@@ -22,6 +22,7 @@ from throughline.domain.session import Session
 from throughline.domain.summary import FactKind, KeptFact, SegmentCost, Spent, SummaryState, SummaryVersion
 from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.http.call import PAGES, Call, session_id_of, summary_id_of
+from throughline.http.prefix_router import PrefixRouter
 from throughline.turn.summary.reread import SummaryRequest
 
 LISTED, SHOWN_FACTS, SHOWN_SEGMENTS = 10, 500, 200
@@ -45,7 +46,9 @@ KINDS: Mapping[FactKind, str] = {
 WIDTH = 1_000
 """Width of a picture in its own units; the page makes it as wide as its text."""
 
-router = APIRouter(prefix=f"{PAGES}/sessions/{{session_id}}/summaries", include_in_schema=False, route_class=PageRoute)
+router = PrefixRouter(
+    prefix=f"{PAGES}/sessions/{{session_id}}/summaries", include_in_schema=False, route_class=PageRoute
+)
 
 
 class AskedVersions(BaseModel):

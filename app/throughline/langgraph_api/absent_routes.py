@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput, PermanentError
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import error_problem
 
 LANGGRAPH = "langgraph"
@@ -56,7 +57,7 @@ ABSENT: Mapping[tuple[str, ...], str] = {
 """What to use, by the methods and paths of the routes."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-router = APIRouter(prefix=PREFIX, include_in_schema=False)
+router = PrefixRouter(prefix=PREFIX, include_in_schema=False)
 
 
 def _add(route: str, instead: str) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Annotated
 from uuid import UUID, uuid5
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field, JsonValue
 
 from throughline.agents.definition import AgentDefinition
@@ -13,6 +13,7 @@ from throughline.http.body import read_optional_body
 from throughline.http.call import Call, Reader
 from throughline.http.documents import described
 from throughline.http.fields import STRICT
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
 from throughline.wire.json_shape import JsonDict
@@ -42,7 +43,7 @@ STATE: JsonDict = {
     "properties": {"messages": {"type": "array", "title": "Messages", "items": {"type": "object"}}},
 }
 
-router = APIRouter(prefix=f"{PREFIX}/assistants", tags=[LANGGRAPH])
+router = PrefixRouter(prefix=f"{PREFIX}/assistants", tags=[LANGGRAPH])
 
 
 def assistant_id(agent: str) -> str:

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI, Response
 from pydantic.json_schema import models_json_schema
 
 from throughline.http import route_errors
@@ -18,6 +18,7 @@ from throughline.http.documents import (
     Json,
     describe_routes,
 )
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import MEDIA_TYPE, JsonResponse, json_bytes
 from throughline.http.services import ApiConfig
 from throughline.langgraph_api import absent_routes, assistants, runs, threads
@@ -51,7 +52,7 @@ DESCRIPTION = (
     "objects that they return; what differs is in the guide to this interface. `/openapi.json` has the other routes."
 )
 ANY: Json = {"description": "done", "content": {JSON: {"schema": {"description": "a value as LangGraph describes it"}}}}
-router = APIRouter(prefix=PREFIX, tags=[LANGGRAPH])
+router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
 
 
 @router.get("/ok")

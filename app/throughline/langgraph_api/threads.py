@@ -6,7 +6,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import JsonValue
 
 from throughline.db.sessions.branch import NewBranch
@@ -20,6 +20,7 @@ from throughline.http.body import read_body, read_optional_body, validate
 from throughline.http.call import Call, Reader, Writer, check_named_session, source_of
 from throughline.http.documents import described
 from throughline.http.fields import MetadataFilter
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX, refuse
@@ -56,7 +57,7 @@ PAGE = 200
 AGENT_KEYS = ("graph_id", "assistant_id")
 """Keys of a thread's metadata that name its agent. They are not stored with the others."""
 
-router = APIRouter(prefix=f"{PREFIX}/threads", tags=[LANGGRAPH])
+router = PrefixRouter(prefix=f"{PREFIX}/threads", tags=[LANGGRAPH])
 
 
 @router.post("", openapi_extra=described(body=CreateThread, is_body_required=False, errors=codes(ExternalIdTaken)))

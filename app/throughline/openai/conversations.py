@@ -6,7 +6,7 @@ See https://platform.openai.com/docs/api-reference/conversations .
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from throughline.db.sessions.import_messages import DatedMessage, Imported
@@ -19,6 +19,7 @@ from throughline.domain.session import NewSession, Session
 from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.fields import STRICT
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.input_items import Items, read_items
@@ -40,7 +41,7 @@ DEFAULT_AGENT = "assistant"
 MOST_RETURNED = 100
 """Added items that the answer shows."""
 
-router = APIRouter(prefix="/v1/conversations", route_class=OpenAIRoute, tags=[OPENAI])
+router = PrefixRouter(prefix="/v1/conversations", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class CreateConversation(BaseModel):

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from throughline.agents.definition import AgentDefinition
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import NotFound
 from throughline.domain.message import clean_text
 from throughline.http.call import Reader
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
 
@@ -17,7 +18,7 @@ CREATED = 1_767_225_600
 """Unix time that all agents have as `created`, which OpenAI's clients require: 2026-01-01. Agents have no such time."""
 
 MAX_SHOWN = 100
-router = APIRouter(prefix="/v1/models", route_class=OpenAIRoute, tags=[OPENAI])
+router = PrefixRouter(prefix="/v1/models", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class ModelNotFound(NotFound):

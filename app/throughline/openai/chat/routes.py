@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import echo_of, follow_part, wait_for_end
@@ -20,6 +20,7 @@ from throughline.domain.run import RunStatus
 from throughline.http.call import Call, Writer
 from throughline.http.documents import described
 from throughline.http.follow import STREAM_HEADERS, EventStream
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_line
 from throughline.openai.chat.begin_chat import SESSION_HEADER, begin_chat
 from throughline.openai.chat.chunks import ChatAnswer, ChatChunks, answer_of, completion_json, is_structured
@@ -99,7 +100,7 @@ RUN_HEADER = "X-Run-Id"
 SHOWN = (MessageDelta, MessageCompleted, ToolCallDelta, RunEnded, RunWaiting)
 """Events of which a stream shows something."""
 
-router = APIRouter(prefix="/v1/chat/completions", route_class=OpenAIRoute, tags=[OPENAI])
+router = PrefixRouter(prefix="/v1/chat/completions", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 @router.post("", openapi_extra=described(body=CreateCompletion))

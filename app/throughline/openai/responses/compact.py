@@ -5,7 +5,7 @@ See https://platform.openai.com/docs/api-reference/responses/compact and `…/re
 
 from dataclasses import replace
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import Field
 
 from throughline.chat_protocols.ask_agent import UNSTORED_SECONDS
@@ -18,6 +18,7 @@ from throughline.domain.run import CopiedMessages
 from throughline.domain.session import Session
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.documents import described
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute
 from throughline.openai.input_items import Input, make_compaction_item, read_items
@@ -30,7 +31,7 @@ from throughline.openai.responses.begin_response import copy_through
 from throughline.openai.responses.request import UNSUPPORTED, ConversationName, TextOptions, ToolChoice, Tools
 from throughline.turn.summary.reread import SummaryRequest
 
-router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
+router = PrefixRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class CompactConversation(ResponseSampling):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from throughline.chat_protocols.follow_part import FollowedPart, messages_of, newest_part, wait_for_end
@@ -23,6 +23,7 @@ from throughline.domain.run import Run, RunInput, RunStatus
 from throughline.http.call import Call, Reader, Writer, source_of
 from throughline.http.documents import described
 from throughline.http.headers import read_idempotency
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.openai.errors import OPENAI, OpenAIRoute, TurnFailed, failure_of
 from throughline.openai.output_items import ResponseRef, read_response_id, response_not_found
@@ -117,7 +118,7 @@ MAX_NUMBER = 2**31 - 1
 CANCEL_SECONDS = 5.0
 """Longest time in seconds that a cancellation waits for the turn, so that its answer can say that it has stopped."""
 
-router = APIRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
+router = PrefixRouter(prefix="/v1/responses", route_class=OpenAIRoute, tags=[OPENAI])
 
 
 class ReadResponse(Include):
