@@ -13,7 +13,7 @@ from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, 
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
-    begin_turn,
+    begin_session,
     check_output,
     continue_chat,
     find_session,
@@ -95,7 +95,7 @@ async def _begin_answer(chat: ChatRequest, body: SendChat, asked: UIMessage) -> 
         raise InvalidInput("The chat has no message of a user. Add one.", field=PARAM)
     continued = await find_session(chat.call, name_session(body.id))
     if continued is None:
-        return await begin_turn(chat)
+        return await begin_session(chat)
     if not is_changed:
         repeated = await _repeated_run(chat, continued, asked)
         return await continue_chat(chat, continued) if repeated is None else join_run(repeated)

@@ -21,6 +21,9 @@ from throughline.domain.tool import MAX_OUTPUT, Resolution, Wait, WaitKind
 from throughline.http.call import Call, check_named_session
 from throughline.http.headers import Idempotency
 
+VERSION_OF_IDS = 7
+"""Version of the UUIDs of sessions, as `new_id` makes them. Most clients make those of version 4 for their chats."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionName:
@@ -37,7 +40,9 @@ class SessionName:
 
 def name_session(text: str, *, has_whole_chat: bool = False) -> SessionName:
     """Return the session that a text names, which may be the id of a session or the caller's own."""
-    return SessionName(uuid_of(text), text, has_whole_chat)
+    found = uuid_of(text)
+    is_own = found is not None and found.version != VERSION_OF_IDS
+    return SessionName(None if is_own else found, text, has_whole_chat)
 
 
 def uuid_of(text: str) -> SessionId | None:
@@ -226,9 +231,14 @@ async def begin_turn(chat: ChatRequest) -> ChatTurn:
     if chat.name is None:
         check_named_session(chat.call.principal, None)
     continued = None if chat.name is None else await find_session(chat.call, chat.name)
-    if continued is not None:
-        begun = await continue_chat(chat, continued)
-        return replace(begun, lacks_history=_lacks_history(chat, continued, begun))
+    if continued is None:
+        return await begin_session(chat)
+    begun = await continue_chat(chat, continued)
+    return replace(begun, lacks_history=_lacks_history(chat, continued, begun))
+
+
+async def begin_session(chat: ChatRequest) -> ChatTurn:
+    """Begin the turn in a new session. Raises the errors of `ask_agent`."""
     return await chat.ask_once(chat.agent_request, f"new {chat.agent_request.external_id}")
 
 

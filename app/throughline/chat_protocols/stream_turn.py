@@ -51,11 +51,16 @@ def stream_turn(call: Call, turn: ChatTurn, printer: EventPrinter, headers: Mapp
 async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter) -> AsyncGenerator[bytes]:
     bound = RequestRun(call, turn.followed.run, turn.ends_with_client)
     try:
-        yield await printer.begin()
+        unsent = await printer.begin()
+        if not turn.followed.is_fresh:  # else the first event comes at once
+            yield unsent
+            unsent = b""
         async with aclosing(follow_batches(call, turn.followed)) as batches:
             async for events in batches:
                 bound.has_ended = any(_ends(event, turn) for event in events)
-                yield b"".join([await _print(printer, event) for event in events]) or HEARTBEAT
+                printed = b"".join([unsent, *[await _print(printer, event) for event in events]])
+                yield printed or HEARTBEAT
+                unsent = b""
     except ThroughlineError as error:
         log.warning("stream ended by an error", error=error.code, run_id=str(turn.followed.run.id))
         yield printer.fail(error)

@@ -9,12 +9,17 @@ from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
     SessionName,
+    begin_session,
     begin_turn,
+    continue_chat,
+    find_session,
     join_run,
+    name_session,
     user_texts,
 )
 from throughline.chat_protocols.follow_part import new_echo
 from throughline.db.runs.list_runs import RunQuery
+from throughline.db.sessions.find_session import ContinuedSession
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import CLIENT_MESSAGE_ID, Block, Content, NewMessage, Role, TextBlock
 from throughline.domain.prompt import Overrides
@@ -26,76 +31,93 @@ from throughline.http.headers import fingerprint_of, read_idempotency
 from throughline.http.openai_messages import content_of_blocks
 from throughline.langgraph_api.assistants import find_agent
 from throughline.langgraph_api.interrupts import RESUME, read_resume
-from throughline.langgraph_api.messages import PARAM, client_id_of, message_id, read_input
+from throughline.langgraph_api.messages import PARAM, InputMessages, client_id_of, message_id, read_input
 from throughline.langgraph_api.request import CreateRun
-from throughline.langgraph_api.thread_state import find_checkpoint, find_thread, is_uuid, read_newest
+from throughline.langgraph_api.thread_state import find_checkpoint, is_uuid, no_thread, read_newest, thread_id_of
 
 UNANSWERED = frozenset({RunStatus.CANCELLED, RunStatus.FAILED})
 
 
-async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> ChatTurn:
-    """Store what the request asks of the thread, None for a run without one, and return the part that it begins.
+async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> tuple[ChatTurn, str]:
+    """Store what the request asks of the thread, None for a run without one.
 
-    Raises NotFound (agent, thread), InvalidInput, SessionBusy, RunNotWaiting, and the errors of `submit`.
+    Return the part of a run that it begins, and the id of the run's thread. Raises NotFound (agent, thread),
+    InvalidInput, SessionBusy, RunNotWaiting, and the errors of `submit`.
     """
     body.check_served()
-    agent, source = find_agent(call, body.assistant_id), source_of(request, call)
-    session = None if thread_id is None else await _find(call, thread_id, creates=body.if_not_exists == "create")
-    await _check_checkpoint(call, session, body)
+    find_agent(call, body.assistant_id)
+    thread = None if thread_id is None else await _find(call, thread_id, creates=body.if_not_exists == "create")
+    await _check_checkpoint(call, thread, body)
     if body.command is not None and body.command.resume is not None:
-        return await _resume(call, session, body)
-    sent = read_input(body.input, source)
-    repeated = None if session is None else await _repeated_run(call, session, sent.messages)
-    if repeated is not None:
-        return join_run(repeated)
-    messages = sent.messages if session is None else _as_one(await _only_new(call, session, sent.messages))
-    brought = split_messages(messages, instructions=sent.instructions, param=PARAM)
-    name = _name(session, thread_id)
+        begun = await _resume(call, None if thread is None else thread.waiting, body)
+    else:
+        begun = await _begin(request, call, body, thread, thread_id)
+    return begun, await _id_of_thread(call, begun, thread, thread_id)
+
+
+async def _find(call: Call, thread_id: str, *, creates: bool) -> ContinuedSession | None:
+    """Return the thread, None if the request is to create it. Raises NotFound otherwise, or if the name is no UUID."""
+    found = await find_session(call, name_session(thread_id.lower())) if is_uuid(thread_id) else None
+    if found is None and not (creates and is_uuid(thread_id)):
+        raise no_thread(thread_id)
+    return found
+
+
+async def _id_of_thread(call: Call, begun: ChatTurn, thread: ContinuedSession | None, named: str | None) -> str:
+    run = begun.followed.run
+    if thread is not None and thread.session.id == run.session_id:
+        return thread_id_of(thread.session)
+    if begun.is_joined:  # perhaps that of a key that began it in another thread
+        return thread_id_of(await call.services.database.sessions.get(call.owner_id, run.session_id))
+    return str(run.session_id) if named is None else named.lower()
+
+
+async def _begin(
+    request: Request, call: Call, body: CreateRun, thread: ContinuedSession | None, thread_id: str | None
+) -> ChatTurn:
+    """Begin a new run, or join the thread's newest if its message is sent again."""
+    sent = read_input(body.input, source_of(request, call))
+    if thread is not None:
+        repeated = await _repeated_run(call, thread.session, sent.messages)
+        if repeated is not None:
+            return join_run(repeated)
+        sent = replace(sent, messages=_as_one(await _only_new(call, thread.session, sent.messages)))
+        return await continue_chat(_read(request, call, body, sent, SessionName(id=thread.session.id)), thread)
+    if thread_id is None:
+        return await begin_turn(_read(request, call, body, sent, None))
+    return await begin_session(_read(request, call, body, sent, SessionName(external_id=thread_id.lower())))
+
+
+def _read(request: Request, call: Call, body: CreateRun, sent: InputMessages, name: SessionName | None) -> ChatRequest:
+    """Return the request for a new run. Raises InvalidInput for messages that are no chat."""
+    brought = split_messages(sent.messages, instructions=sent.instructions, param=PARAM)
+    idempotency = read_idempotency(request, body)
     agent_request = AgentRequest(
-        agent=agent.name,
+        agent=find_agent(call, body.assistant_id).name,
         brought=brought,
         run_input=_run_input(call, body, brought),
         param=PARAM,
-        is_stored=thread_id is not None or body.on_completion == "keep",
+        is_stored=name is not None or body.on_completion == "keep",
         external_id=None if name is None else name.external_id,
         on_busy=OnBusy(body.multitask_strategy or OnBusy.ENQUEUE),
     )
-    idempotency = read_idempotency(request, body)
-    chat = ChatRequest(
+    return ChatRequest(
         call=call,
-        source=source,
+        source=source_of(request, call),
         name=name,
         agent_request=agent_request,
-        texts=user_texts(messages),
+        texts=user_texts(sent.messages),
         echo={},
         idempotency=idempotency,
         is_retry=False,
         fingerprint="" if name is None or idempotency.key is not None else fingerprint_of(request, body),
     )
-    return await begin_turn(chat)
 
 
-async def _find(call: Call, thread_id: str, *, creates: bool) -> Session | None:
-    """Return the thread, None if the request is to create it. Raises NotFound otherwise, or if the name is no UUID."""
-    try:
-        return await find_thread(call, thread_id)
-    except NotFound:
-        if creates and is_uuid(thread_id):
-            return None
-        raise
-
-
-def _name(session: Session | None, thread_id: str | None) -> SessionName | None:
-    """Return how the turn finds its session: by its id, or by the id that a new one gets from the client."""
-    if session is not None:
-        return SessionName(id=session.id)
-    return None if thread_id is None else SessionName(external_id=thread_id.lower())
-
-
-async def _check_checkpoint(call: Call, session: Session | None, body: CreateRun) -> None:
+async def _check_checkpoint(call: Call, thread: ContinuedSession | None, body: CreateRun) -> None:
     """Raise InvalidInput if the request asks to go on from an older state than the newest."""
     wanted = body.wanted_checkpoint
-    if wanted is not None and (session is None or not await _is_newest(call, session, wanted)):
+    if wanted is not None and (thread is None or not await _is_newest(call, thread.session, wanted)):
         raise InvalidInput(
             "`checkpoint` is not served but for the thread's newest: messages of a thread never change. Copy the "
             "thread, or branch its session with POST /v1/sessions/{session_id}/branch.",
@@ -146,7 +168,7 @@ async def _only_new(call: Call, session: Session, sent: tuple[NewMessage, ...]) 
     """
     if not any(client_id_of(message.metadata) for message in sent):
         return sent
-    stored = await read_newest(call, session)
+    stored = await read_newest(call, session.id)
     known = {one for message in stored for one in (message_id(message), str(message.id))}
     is_known = [client_id_of(message.metadata) in known for message in sent]
     first = is_known.index(True) if stored and stored[0].position > 1 and True in is_known else 0
@@ -165,10 +187,8 @@ def _run_input(call: Call, body: CreateRun, brought: RequestMessages) -> RunInpu
     return RunInput("", metadata, overrides, echo=new_echo(None, {}, int(call.services.clock.now().timestamp())))
 
 
-async def _resume(call: Call, session: Session | None, body: CreateRun) -> ChatTurn:
+async def _resume(call: Call, waiting: Run | None, body: CreateRun) -> ChatTurn:
     """Give the thread's waiting run what the command says. Raises RunNotWaiting without one, InvalidInput."""
-    runs = call.services.database.runs
-    waiting = None if session is None else await runs.waiting_of(call.owner_id, session.id)
     if waiting is None or waiting.wait is None:
         raise RunNotWaiting("No run of the thread waits for anything. Send `input` instead of `command`.")
     if find_agent(call, body.assistant_id).name != waiting.agent:

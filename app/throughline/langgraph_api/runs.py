@@ -5,7 +5,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn, join_run
 from throughline.chat_protocols.follow_part import FollowedPart, follow_part, wait_for_end
@@ -23,28 +23,29 @@ from throughline.domain.events import REPLAYED_END_SEQ, RunEnded, RunWaiting
 from throughline.domain.keys import Scope
 from throughline.domain.message import CLIENT_MESSAGE_ID
 from throughline.domain.run import Run, RunError, RunStatus
-from throughline.domain.session import Session
 from throughline.http.auth import check_scope
 from throughline.http.body import read_body, read_json, validate
 from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
 from throughline.http.documents import JSON, LAST_EVENT_ID, described
 from throughline.http.follow import STREAM_HEADERS, EventStream, following_of, nothing_more
 from throughline.http.headers import KEY_HEADER
+from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import FOLLOWING, codes
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
 from throughline.langgraph_api.assistants import assistant_id, find_agent, pick
 from throughline.langgraph_api.begin_run import begin_run
+from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import message_json
 from throughline.langgraph_api.request import DEFAULT_MODES, CancelRun, CreateRun, JoinStream, ListThreadRuns
 from throughline.langgraph_api.stream import RUN_STATUS, stream_run
-from throughline.langgraph_api.thread_state import error_of, find_thread, newest_state, thread_id_of, values_json
+from throughline.langgraph_api.thread_state import error_of, find_thread, read_newest, thread_id_of, values_json
 from throughline.wire.json_shape import JsonDict
 
 MOST_IN_BATCH = 20
 MAX_DIGITS = len(str(REPLAYED_END_SEQ))
 THREAD = "/threads/{thread_id}"
-router = APIRouter(prefix=PREFIX, tags=[LANGGRAPH])
+router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
 BEGINNING = described(
     body=CreateRun,
     headers=(KEY_HEADER,),
@@ -53,11 +54,11 @@ BEGINNING = described(
 
 
 class RunOfThread:
-    """A run that a request has begun or joined, with its thread, and where clients find it."""
+    """A run that a request has begun or joined, with the id of its thread, and where clients find it."""
 
-    def __init__(self, bound: RequestRun, begun: ChatTurn, session: Session) -> None:
-        self.bound, self.begun, self.session = bound, begun, session
-        self.path = f"/threads/{thread_id_of(session)}/runs/{bound.run.id}"
+    def __init__(self, bound: RequestRun, begun: ChatTurn, thread_id: str) -> None:
+        self.bound, self.begun, self.thread_id = bound, begun, thread_id
+        self.path = f"/threads/{thread_id}/runs/{bound.run.id}"
 
     def headers(self, ending: str) -> dict[str, str]:
         """Return the headers that name the run, and where to go on if the connection is lost."""
@@ -69,11 +70,9 @@ async def _begin(request: Request, call: Call, body: CreateRun, thread_id: str |
     """Begin the run. One without a thread may name a thread in its configuration."""
     configured = body.configured.get("thread_id")
     named = thread_id or (configured if isinstance(configured, str) else None)
-    begun = await begin_run(request, call, body, named)
-    run = begun.followed.run
-    session = await call.services.database.sessions.get(call.owner_id, run.session_id)
+    begun, found_id = await begin_run(request, call, body, named)
     ends_with_client = body.on_disconnect == "cancel" or (begun.ends_with_client and body.on_disconnect is None)
-    return RunOfThread(RequestRun(call, run, ends_with_client), begun, session)
+    return RunOfThread(RequestRun(call, begun.followed.run, ends_with_client), begun, found_id)
 
 
 @router.post(THREAD + "/runs", openapi_extra=BEGINNING)
@@ -90,7 +89,7 @@ async def create_run_without_thread(request: Request, call: Writer) -> Response:
 
 async def _create(request: Request, call: Call, thread_id: str | None) -> Response:
     asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
-    shown = _run_json(asked.bound.run, asked.session)
+    shown = _run_json(asked.bound.run, asked.thread_id)
     return JsonResponse(shown, headers={"Content-Location": asked.path})
 
 
@@ -110,7 +109,7 @@ async def create_runs(request: Request, call: Writer) -> Response:
         body.check_served()
         find_agent(call, body.assistant_id)
     begun = [await _begin(request, call, body, None) for body in bodies]
-    return JsonResponse([_run_json(one.bound.run, one.session) for one in begun])
+    return JsonResponse([_run_json(one.bound.run, one.thread_id) for one in begun])
 
 
 @router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING)
@@ -131,7 +130,7 @@ async def stream_run_without_thread(request: Request, call: Writer) -> Response:
 async def _stream(request: Request, call: Call, thread_id: str | None) -> Response:
     body = await read_body(request, CreateRun)
     asked = await _begin(request, call, body, thread_id)
-    return stream_run(asked.bound, asked.begun, asked.session, body.modes, asked.headers("stream"))
+    return stream_run(asked.bound, asked.begun, asked.thread_id, body.modes, asked.headers("stream"))
 
 
 @router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING)
@@ -193,8 +192,8 @@ async def _ends(asked: RunOfThread) -> AsyncGenerator[Run | None]:
 
 async def _values_of(asked: RunOfThread, run: Run) -> bytes:
     asked.bound.has_ended = run.status.is_final or asked.begun.is_stored
-    state = await newest_state(asked.bound.call, asked.session)
-    values = values_json(map(message_json, state.messages), state.interrupts)
+    messages = await read_newest(asked.bound.call, run.session_id)
+    values = values_json(map(message_json, messages), interrupts_of(run))
     return json_bytes({**values, **_failed(error_of(run))})
 
 
@@ -214,16 +213,16 @@ async def list_runs_of_thread(thread_id: str, call: Reader, asked: Annotated[Lis
         if page.next_cursor is None:
             break
         query = RunQuery(200, run_id_of(page.next_cursor))
-    return JsonResponse([pick(_run_json(run, session), asked.select) for run in runs[asked.offset : end]])
+    return JsonResponse([pick(_run_json(run, thread_id_of(session)), asked.select) for run in runs[asked.offset : end]])
 
 
-async def _find(call: Call, thread_id: str, run_id: str) -> tuple[Run, Session]:
-    """Return the run and its thread. Raises NotFound, also for a run of another thread."""
+async def _find(call: Call, thread_id: str, run_id: str) -> tuple[Run, str]:
+    """Return the run and the id of its thread. Raises NotFound, also for a run of another thread."""
     session = await find_thread(call, thread_id)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
     if run.session_id != session.id:
         raise NotFound(f"The thread {thread_id} has no run {run.id}.")
-    return run, session
+    return run, thread_id_of(session)
 
 
 @router.get(THREAD + "/runs/{run_id}")
@@ -235,8 +234,8 @@ async def get_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Res
 @router.get(THREAD + "/runs/{run_id}/join", openapi_extra=described(errors=FOLLOWING))
 async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
     """Return the thread's values once the run ends or waits."""
-    run, session = await _find(call, thread_id, run_id)
-    asked = RunOfThread(RequestRun(call, run, ends_with_client=False), join_run(run), session)
+    run, found_id = await _find(call, thread_id, run_id)
+    asked = RunOfThread(RequestRun(call, run, ends_with_client=False), join_run(run), found_id)
     return _values_response(asked, {})
 
 
@@ -250,13 +249,15 @@ async def join_stream(
     """
     if asked.cancel_on_disconnect:
         check_scope(call.principal, Scope.WRITE)
-    run, session = await _find(call, thread_id, run_id)
+    run, found_id = await _find(call, thread_id, run_id)
     start = await following_of(call).find_start(run, _last_seen(request))
     if start is None:
         return nothing_more()
     begun = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
-    joined = RunOfThread(RequestRun(call, run, asked.cancel_on_disconnect), begun, session)
-    return stream_run(joined.bound, begun, session, tuple(asked.stream_mode or DEFAULT_MODES), joined.headers("stream"))
+    joined = RunOfThread(RequestRun(call, run, asked.cancel_on_disconnect), begun, found_id)
+    return stream_run(
+        joined.bound, begun, found_id, tuple(asked.stream_mode or DEFAULT_MODES), joined.headers("stream")
+    )
 
 
 def _last_seen(request: Request) -> int:
@@ -278,12 +279,12 @@ async def cancel_run_of_thread(
     return JsonResponse({}, HTTPStatus.OK if asked.wait else HTTPStatus.ACCEPTED)
 
 
-def _run_json(run: Run, session: Session) -> JsonDict:
+def _run_json(run: Run, thread_id: str) -> JsonDict:
     changed_at = run.finished_at or run.started_at or run.created_at
     metadata = {name: value for name, value in run.input.metadata.items() if name != CLIENT_MESSAGE_ID}
     return {
         "run_id": str(run.id),
-        "thread_id": thread_id_of(session),
+        "thread_id": thread_id,
         "assistant_id": assistant_id(run.agent),
         "created_at": run.created_at.isoformat(),
         "updated_at": changed_at.isoformat(),

@@ -30,7 +30,6 @@ from throughline.domain.events import (
 )
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
-from throughline.domain.session import Session
 from throughline.http.call import Call
 from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.problem_documents import json_line
@@ -39,7 +38,7 @@ from throughline.langgraph_api.chunks import MessageChunks, Part
 from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import asked_json, message_json
 from throughline.langgraph_api.request import StreamMode
-from throughline.langgraph_api.thread_state import error_of, newest_state, thread_id_of, values_json
+from throughline.langgraph_api.thread_state import error_of, read_newest, values_json
 from throughline.wire.events import event_json
 from throughline.wire.json_shape import JsonDict
 
@@ -60,10 +59,10 @@ log = structlog.get_logger(__name__)
 
 
 def stream_run(
-    bound: RequestRun, begun: ChatTurn, session: Session, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
+    bound: RequestRun, begun: ChatTurn, thread_id: str, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
 ) -> Response:
     """Return the HTTP response that streams the run's part."""
-    printer = _RunPrinter(bound.call, session, begun, modes)
+    printer = _RunPrinter(bound.call, thread_id, begun, modes)
     timeout = bound.call.config.send_timeout_seconds
     return EventStream(_printed(bound, begun, printer), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
 
@@ -93,8 +92,8 @@ def _encoded(part: Part, number: int | None = None) -> bytes:
 class _RunPrinter:
     """Prints the events of a run's part. The last of what follows from an event has the event's number as its id."""
 
-    def __init__(self, call: Call, session: Session, begun: ChatTurn, modes: tuple[StreamMode, ...]) -> None:
-        self._call, self._session, self._run, self._modes = call, session, begun.followed.run, modes
+    def __init__(self, call: Call, thread_id: str, begun: ChatTurn, modes: tuple[StreamMode, ...]) -> None:
+        self._call, self._thread_id, self._run, self._modes = call, thread_id, begun.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
         self._is_loaded = self._has_shown = False
         self._is_whole = not begun.followed.after and not begun.followed.skipped_waits and not begun.part
@@ -110,8 +109,8 @@ class _RunPrinter:
 
     async def _load(self) -> None:
         """Read the state of the thread, without messages that the stream is going to bring."""
-        state = await newest_state(self._call, self._session)
-        kept = (message for message in state.messages if not self._is_to_come(message))
+        messages = await read_newest(self._call, self._run.session_id)
+        kept = (message for message in messages if not self._is_to_come(message))
         self._messages = {str(shown["id"]): shown for shown in map(message_json, kept)}
         asked = asked_json(self._run)
         self._messages.setdefault(str(asked["id"]), asked)
@@ -173,7 +172,7 @@ class _RunPrinter:
 
     def _metadata(self) -> JsonDict:
         agent = self._run.agent
-        ids: JsonDict = {"run_id": str(self._run.id), "thread_id": thread_id_of(self._session)}
+        ids: JsonDict = {"run_id": str(self._run.id), "thread_id": self._thread_id}
         return {**ids, "graph_id": agent, "assistant_id": assistant_id(agent)}
 
 

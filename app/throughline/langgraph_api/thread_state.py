@@ -11,7 +11,7 @@ from itertools import zip_longest
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionQuery
-from throughline.domain.basic_types import JsonValue
+from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import NotFound
 from throughline.domain.message import Message, Role, clean_text
 from throughline.domain.run import Run, RunError, RunStatus
@@ -44,10 +44,15 @@ async def find_thread(call: Call, name: str) -> Session:
         asked = SessionQuery(limit=1, external_id=name.lower(), include_archived=True)
         page = await sessions.list(call.owner_id, asked) if is_uuid(name) else None
         if page is None or not page.items:
-            raise NotFound(f"There is no thread {clean_text(name)[:MAX_SHOWN]}.") from None
+            raise no_thread(name) from None
         found = page.items[0]
     check_named_session(call.principal, found.id)
     return found
+
+
+def no_thread(name: str) -> NotFound:
+    """Return the error for a thread that does not exist."""
+    return NotFound(f"There is no thread {clean_text(name)[:MAX_SHOWN]}.")
 
 
 def is_uuid(text: str) -> bool:
@@ -193,7 +198,7 @@ async def _turn_ends(call: Call, session: Session, follows: Message | None) -> A
     """Yield the messages before `follows` that are the last before a message of the user, the newest first."""
     before = None if follows is None else follows.position
     while True:
-        page = await read_newest(call, session, before)
+        page = await read_newest(call, session.id, before)
         for message in reversed(page):
             later, follows = follows, message
             if later is None or later.role is Role.USER:
@@ -220,13 +225,13 @@ async def find_checkpoint(call: Call, session: Session, checkpoint_id: str) -> M
 
 
 async def _state_through(call: Call, session: Session, position: int | None) -> ThreadState:
-    messages = await read_newest(call, session, None if position is None else position + 1)
+    messages = await read_newest(call, session.id, None if position is None else position + 1)
     asked = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
     return ThreadState(session, messages, messages[asked - 1] if asked else None)
 
 
-async def read_newest(call: Call, session: Session, before: int | None = None) -> tuple[Message, ...]:
+async def read_newest(call: Call, session_id: SessionId, before: int | None = None) -> tuple[Message, ...]:
     """Return the newest messages before a position, None for all, oldest first."""
     query = MessageQuery(before=before, limit=MOST_SHOWN, order="desc")
-    page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+    page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
     return tuple(reversed(page.items))

@@ -57,11 +57,15 @@ async def submit_conversation(tx: Statements, new: NewRun, opening: Opening) -> 
     if opening.session is not None:
         session, outcome = await _create(tx, opening.session, opening.replaces)
         new = replace(new, submission=replace(new.submission, session_id=session.id))
+    has_earlier = opening.history or opening.copied is not None or opening.replaces is not None
+    if outcome is CreateOutcome.CREATED and not has_earlier and not opening.steps:
+        at_once = await run_submit.submit_in_one_statement(tx, new)  # nobody else knows the session yet
+        if at_once is not None:
+            return at_once
     submission = new.submission
     locked = await tx.fetch(_LOCK, session_id=submission.session_id, owner_id=submission.owner_id, run_id=new.run_id)
     if not locked:
         raise session_not_found(submission.session_id)
-    has_earlier = opening.history or opening.copied is not None or opening.replaces is not None
     if has_earlier and not locked[0]["is_stored"] and await _is_new(tx, new):
         _check_free(locked[0], submission, outcome)
         await _append_earlier(tx, new, opening)
