@@ -26,7 +26,6 @@ from throughline.api.requests import (
 from throughline.api.tokens import CreateToken
 from throughline.http import route_errors
 from throughline.http.documents import (
-    ERRORS,
     REF,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
@@ -34,10 +33,11 @@ from throughline.http.documents import (
     UNION,
     Json,
     describe_routes,
-    request_header,
+    raised_by,
     response_headers,
+    takes_key,
 )
-from throughline.http.headers import KEY_HEADER, REPLAYED
+from throughline.http.headers import REPLAYED
 from throughline.http.problem_documents import MEDIA_TYPE
 from throughline.wire.events import EVENTS, EventData
 from throughline.wire.service import Problem
@@ -76,38 +76,18 @@ TAGS = {
 SCHEMA = {"$ref": REF.format(model="Problem")}
 
 
-def add_errors(path: str, operation: Json, *, is_admitted: bool) -> None:
+def _add_errors(path: str, operation: Json) -> None:
     """Add the problem documents that an operation can answer with, by their HTTP status.
 
-    `is_admitted` says whether the operation authenticates its requests. A documented answer of the same status stays.
+    A documented answer of the same status stays.
     """
     responses = operation["responses"]
     responses.pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
-    raised = _raised(path, operation, is_admitted=is_admitted)
-    replayed = (REPLAYED,) if _takes_key(operation) else ()
+    raised = raised_by(path, operation)
+    replayed = (REPLAYED,) if takes_key(operation) else ()
     for status, codes in route_errors.by_status(raised).items():
         responses.setdefault(str(status), _problem(codes, (*route_errors.HEADERS.get(status, ()), *replayed)))
     responses["default"] = _problem(route_errors.CONNECTION, ())
-
-
-def _raised(path: str, operation: Json, *, is_admitted: bool) -> list[str]:
-    """Return the codes of the errors that an operation can raise, and remove its own list of them."""
-    raised = [*route_errors.ANY_ROUTE, *operation.pop(ERRORS, ())]
-    if is_admitted:
-        raised += route_errors.AUTHENTICATION
-    if "{" in path:
-        raised += route_errors.PATH
-    if operation.get("parameters"):
-        raised += route_errors.PARAMETERS
-    if "requestBody" in operation:
-        raised += route_errors.BODY
-    if _takes_key(operation):
-        raised += route_errors.IDEMPOTENCY
-    return raised
-
-
-def _takes_key(operation: Json) -> bool:
-    return request_header(KEY_HEADER) in operation.get("parameters", ())
 
 
 def _problem(codes: Sequence[str], headers: Sequence[str]) -> Json:
@@ -129,7 +109,7 @@ def _make(app: FastAPI, *, is_key_needed: bool) -> Json:
     _add_components(made["components"])
     for path, item in made["paths"].items():
         for operation in item.values():
-            add_errors(path, operation, is_admitted=bool(operation["security"]))
+            _add_errors(path, operation)
             add_examples(operation)
     return made
 

@@ -3,18 +3,23 @@
 FastAPI cannot derive it from the routes' signatures.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from throughline.domain.keys import Scope
+from throughline.http import route_errors
 from throughline.http.call import as_canceller, as_key_holder, as_operator, as_reader, as_writer
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER
+from throughline.http.problem_documents import json_bytes
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"
@@ -169,6 +174,71 @@ def describe_routes(app: FastAPI, tags: Collection[str], *, is_key_needed: bool)
             else:
                 _add_authentication(operation, scopes, is_key_needed=is_key_needed or not scopes)
     return made
+
+
+def raised_by(path: str, operation: Json) -> list[str]:
+    """Return the codes of the errors that a described operation can raise, and remove its own list of them."""
+    raised = [*route_errors.ANY_ROUTE, *operation.pop(ERRORS, ())]
+    if operation["security"]:
+        raised += route_errors.AUTHENTICATION
+    if "{" in path:
+        raised += route_errors.PATH
+    if operation.get("parameters"):
+        raised += route_errors.PARAMETERS
+    if "requestBody" in operation:
+        raised += route_errors.BODY
+    if takes_key(operation):
+        raised += route_errors.IDEMPOTENCY
+    return raised
+
+
+def takes_key(operation: Json) -> bool:
+    """Return whether an operation reads the header Idempotency-Key."""
+    return request_header(KEY_HEADER) in operation.get("parameters", ())
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndDocument:
+    """The OpenAPI document of a front end beside REST, served at `address`. Its routes have the tag `tag`.
+
+    `bodies` are the models of JSON bodies, and `schemas` further schemas by name. `describe` completes what is known of
+    an operation, by its path. `fit` changes each schema of a model.
+    """
+
+    address: str
+    tag: str
+    title: str
+    bodies: Sequence[type[BaseModel]]
+    describe: Callable[[str, Json], None]
+    description: str | None = None
+    schemas: Mapping[str, Json] = field(default_factory=dict)
+    fit: Callable[[Json], Json] = lambda schema: schema
+
+    def make(self, app: FastAPI, *, is_key_needed: bool) -> Json:
+        """Return the document of the application's routes with the tag."""
+        made = describe_routes(app, {self.tag}, is_key_needed=is_key_needed)
+        for path, item in made["paths"].items():
+            for operation in item.values():
+                self.describe(path, operation)
+        _, found = models_json_schema([(model, "validation") for model in self.bodies], ref_template=REF)
+        info = {**made["info"], "title": self.title, "description": self.description or made["info"]["description"]}
+        schemas = {**{name: self.fit(schema) for name, schema in found["$defs"].items()}, **self.schemas}
+        components = {"securitySchemes": SECURITY, "parameters": REQUEST_HEADERS, "headers": RESPONSE_HEADERS}
+        return {
+            "openapi": "3.1.0",
+            "info": info,
+            "servers": SERVERS,
+            "paths": made["paths"],
+            "components": {"schemas": schemas, **components},
+        }
+
+    def serve(self, app: FastAPI, *, is_key_needed: bool) -> None:
+        """Serve the document, which is made at the first request for it."""
+        made = cache(lambda: json_bytes(self.make(app, is_key_needed=is_key_needed)))
+
+        @app.api_route(self.address, methods=["GET", "HEAD"], include_in_schema=False)
+        async def read_document() -> Response:
+            return Response(made(), media_type=JSON)
 
 
 def _needed_scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Sequence[Scope]]]:

@@ -1,15 +1,12 @@
 """OpenAI's interface as a front end: its routes, their errors and their document."""
 
-from functools import cache
 from typing import Any
 
-from fastapi import FastAPI, Response
-from pydantic.json_schema import models_json_schema
+from fastapi import FastAPI
 
 from throughline.execution.compute_threads import OwnerLimits
 from throughline.http.app import FrontEnd
-from throughline.http.documents import ERRORS, JSON, REF, SECURITY, SERVERS, Json, describe_routes
-from throughline.http.problem_documents import json_bytes
+from throughline.http.documents import ERRORS, JSON, REF, FrontEndDocument, Json
 from throughline.http.services import ApiConfig
 from throughline.openai import conversations, models
 from throughline.openai.chat import routes as chat
@@ -54,24 +51,7 @@ ERROR: Json = {
 }
 
 
-def document(app: FastAPI, *, is_key_needed: bool) -> Json:
-    """Return the document of the application's routes in OpenAI's form."""
-    made = describe_routes(app, {OPENAI}, is_key_needed=is_key_needed)
-    _, found = models_json_schema([(model, "validation") for model in BODIES], ref_template=REF)
-    schemas = {name: _with_any_of(schema) for name, schema in found["$defs"].items()}
-    for item in made["paths"].values():
-        for operation in item.values():
-            _describe(operation)
-    return {
-        "openapi": "3.1.0",
-        "info": {**made["info"], "title": "Throughline, OpenAI's interface", "description": DESCRIPTION},
-        "servers": SERVERS,
-        "paths": made["paths"],
-        "components": {"schemas": {**schemas, "OpenAIError": ERROR}, "securitySchemes": SECURITY},
-    }
-
-
-def _describe(operation: Json) -> None:
+def _describe(_path: str, operation: Json) -> None:
     """Replace what FastAPI says of the answers, which it cannot know."""
     operation.pop(ERRORS, None)
     error = {"$ref": REF.format(model="OpenAIError")}
@@ -88,15 +68,23 @@ def _with_any_of(schema: Any) -> Any:  # noqa: ANN401  # a part of a JSON schema
     return [_with_any_of(part) for part in schema] if isinstance(schema, list) else schema
 
 
+DOCUMENT = FrontEndDocument(
+    "/openapi-openai.json",
+    OPENAI,
+    "Throughline, OpenAI's interface",
+    BODIES,
+    _describe,
+    DESCRIPTION,
+    {"OpenAIError": ERROR},
+    _with_any_of,
+)
+
+
 def _set_up(app: FastAPI, config: ApiConfig) -> None:
-    """Answer on unknown paths of OpenAI's in their form, and serve the document, made at the first request for it."""
+    """Answer on unknown paths of OpenAI's in their form, and serve the document."""
     add_absent_routes(app)
     app.state.websockets = OwnerLimits(config.max_websockets, max(1, config.max_websockets // 2))
-    made = cache(lambda: json_bytes(document(app, is_key_needed=config.is_key_needed)))
-
-    @app.api_route("/openapi-openai.json", methods=["GET", "HEAD"], include_in_schema=False)
-    async def read_openai_document() -> Response:
-        return Response(made(), media_type="application/json")
+    DOCUMENT.serve(app, is_key_needed=config.is_key_needed)
 
 
 OPENAI_API = FrontEnd(
