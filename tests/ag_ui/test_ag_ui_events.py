@@ -17,7 +17,7 @@ from throughline.ag_ui.events import AgUiEvents
 from throughline.ag_ui.run_input import RunAgentInput
 from throughline.ag_ui.thread_messages import ThreadMessages, message_json
 from throughline.domain.basic_types import MessageId
-from throughline.domain.events import AnswerReset, RunEnded, RunWaiting
+from throughline.domain.events import RunEvent
 from throughline.domain.message import Role
 from throughline.domain.run import RunStatus
 
@@ -32,14 +32,8 @@ async def printed(made_by: RandomRun, *, begins_with_messages: bool = False) -> 
 
     printer = AgUiEvents(ASKED, RUN, 0, read, begins_with_messages=begins_with_messages)
     made = [await printer.begin()]
-    for event in made_by.events:
-        match event:
-            case AnswerReset():
-                made.append(await printer.restart(event))
-            case RunEnded() | RunWaiting():
-                made.append(await printer.end(event))
-            case _:
-                made.append(printer.feed(event))
+    for place, event in enumerate(made_by.events, start=1):
+        made.append(await printer.show(RunEvent(RUN.id, place, event)))
     return b"".join(made)
 
 

@@ -11,7 +11,7 @@ from throughline.ai_sdk.chunks import ChunkPrinter, StreamedAnswer
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import FollowedPart
 from throughline.domain.errors import InvalidInput
-from throughline.domain.events import AnswerReset, RunEnded, RunWaiting
+from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.run import RunStatus
 from throughline.http.call import Call
 
@@ -25,14 +25,8 @@ def printer_of(played: PlayedRun) -> ChunkPrinter:
 async def printed(played: PlayedRun) -> str:
     printer = printer_of(played)
     sent = [await printer.begin()]
-    for event in played.events:
-        match event:
-            case RunEnded() | RunWaiting():
-                sent.append(await printer.end(event))
-            case AnswerReset():
-                sent.append(await printer.restart(event))
-            case _:
-                sent.append(printer.feed(event))
+    for place, event in enumerate(played.events, start=1):
+        sent.append(await printer.show(RunEvent(played.run.id, place, event)))
     return b"".join(sent).decode()
 
 

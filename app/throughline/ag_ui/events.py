@@ -20,6 +20,7 @@ from throughline.domain.events import (
     MessageDelta,
     ReasoningDelta,
     RunEnded,
+    RunEvent,
     RunStarted,
     RunWaiting,
     ToolAnswered,
@@ -90,28 +91,28 @@ class AgUiEvents:
             made.append(await self._thread())
         return encode(*made)
 
-    def feed(self, event: Event) -> bytes:
+    async def show(self, one: RunEvent) -> bytes:
         """Return what follows from an event. Events of messages that the client has already give nothing."""
-        return encode(*self._made_from(event))
+        event = one.event
+        match event:
+            case RunEnded() | RunWaiting():
+                return encode(*self._close(), *self._end(event))
+            case AnswerReset():  # text that was sent since the last complete message is taken back
+                return encode(*self._close(), await self._thread())
+            case _:
+                return encode(*self._made_from(event))
 
-    async def restart(self, event: AnswerReset) -> bytes:
-        """Return the messages that stay: text that was sent since the last complete one is taken back."""
-        del event
-        closing = list(self._close())
-        return encode(*closing, await self._thread())
-
-    async def end(self, event: RunEnded | RunWaiting) -> bytes:
-        """Return the end: how the part has ended, and what it has used."""
+    def _end(self, event: RunEnded | RunWaiting) -> Iterator[JsonDict]:
+        """Yield the end: how the part has ended, and what it has used."""
         run = event.run
-        made = list(self._close())
         if run.context is not None and isinstance(self._asked.state, dict | None):
             change: JsonDict = {"op": "add", "path": f"/{STATE_KEY}/context", "value": dict(run.context)}
-            made.append({"type": "STATE_DELTA", "delta": [change]})
-        used = self._usage(run)
+            yield {"type": "STATE_DELTA", "delta": [change]}
         if run.status is RunStatus.FAILED:
             error = run.error or UNKNOWN_ERROR
-            return encode(*made, {**failed(error.type, error.detail), **used})
-        return encode(*made, {**finished(self._asked, _outcome(event)), **used})
+            yield {**failed(error.type, error.detail), **self._usage(run)}
+        else:
+            yield {**finished(self._asked, _outcome(event)), **self._usage(run)}
 
     def fail(self, error: ThroughlineError) -> bytes:
         """Return the end of a stream that could not go on."""

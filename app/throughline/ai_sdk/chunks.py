@@ -24,6 +24,7 @@ from throughline.domain.events import (
     MessageDelta,
     ReasoningDelta,
     RunEnded,
+    RunEvent,
     RunWaiting,
     ToolAnswered,
     ToolCallDelta,
@@ -97,22 +98,25 @@ class ChunkPrinter:
         earlier = await self._stored_messages(0, answer.turn.part) if answer.is_whole and answer.turn.part else ()
         return _encoded(chain([start], self._messages(earlier)))
 
-    def feed(self, event: Event) -> bytes:
-        return _encoded(self._chunks(event))
+    async def show(self, one: RunEvent) -> bytes:
+        event = one.event
+        match event:
+            case RunEnded() | RunWaiting():
+                missing = await self._stored_messages(self._answer.turn.part) if self._lacks_messages(event) else ()
+                last = self._wait(event.run) if isinstance(event, RunWaiting) else self._end(event)
+                return _encoded(chain(self._messages(missing), self._close_text(), last)) + END
+            case AnswerReset():
+                return _encoded(self._take_back())
+            case _:
+                return _encoded(self._chunks(event))
 
-    async def restart(self, event: AnswerReset) -> bytes:  # noqa: ARG002  # as the protocol declares it
+    def _take_back(self) -> Iterator[JsonDict]:
         """Take back the step that is not stored yet, if there is one."""
         sent = self._sent
-        if sent.message_id is None or sent.message_id in sent.stored:
-            return b""
-        sent.message_id, sent.open_kind = None, None
-        sent.begun_calls.clear()
-        return _encoded([{"type": "reset-step"}])
-
-    async def end(self, event: RunEnded | RunWaiting) -> bytes:
-        missing = await self._stored_messages(self._answer.turn.part) if self._lacks_messages(event) else ()
-        last = self._wait(event.run) if isinstance(event, RunWaiting) else self._end(event)
-        return _encoded(chain(self._messages(missing), self._close_text(), last)) + END
+        if sent.message_id is not None and sent.message_id not in sent.stored:
+            sent.message_id, sent.open_kind = None, None
+            sent.begun_calls.clear()
+            yield {"type": "reset-step"}
 
     def fail(self, error: ThroughlineError) -> bytes:
         return _encoded([{"type": "error", "errorText": error.detail}]) + END

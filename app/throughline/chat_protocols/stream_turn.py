@@ -8,10 +8,10 @@ import structlog
 from fastapi import Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
-from throughline.chat_protocols.follow_part import follow_batches
+from throughline.chat_protocols.follow_part import follow_numbered
 from throughline.chat_protocols.request_run import RequestRun
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.events import AnswerReset, Event, RunEnded, RunWaiting
+from throughline.domain.events import RunEvent
 from throughline.http.call import Call
 from throughline.http.follow import HEARTBEAT, STREAM_HEADERS, EventStream
 
@@ -19,22 +19,17 @@ log = structlog.get_logger(__name__)
 
 
 class EventPrinter(Protocol):
-    """Prints one part of a run as a stream of bytes. Its methods are called in this order, `feed` for each event."""
+    """Prints one part of a run as a stream of bytes. Its methods are called in this order, `show` for each event."""
 
     async def begin(self) -> bytes:
         """Return what comes before all events."""
         ...
 
-    def feed(self, event: Event) -> bytes:
-        """Return what follows from an event, b"" for nothing. Raises ThroughlineError if the stream cannot go on."""
-        ...
+    async def show(self, one: RunEvent) -> bytes:
+        """Return what follows from an event, b"" for nothing. The last one is RunEnded or RunWaiting.
 
-    async def restart(self, event: AnswerReset) -> bytes:
-        """Return what follows from the reset: text sent so far may be invalid. Raises ThroughlineError as `feed`."""
-        ...
-
-    async def end(self, event: RunEnded | RunWaiting) -> bytes:
-        """Return the end of the stream."""
+        After AnswerReset, text sent so far may be invalid. Raises ThroughlineError if the stream cannot go on.
+        """
         ...
 
     def fail(self, error: ThroughlineError) -> bytes:
@@ -42,42 +37,32 @@ class EventPrinter(Protocol):
         ...
 
 
-def stream_turn(call: Call, turn: ChatTurn, printer: EventPrinter, headers: Mapping[str, str]) -> Response:
-    """Return the HTTP response that streams the turn's part. The connection is cut if the process stops."""
-    sent, timeout = {**STREAM_HEADERS, **headers}, call.config.send_timeout_seconds
-    return EventStream(_printed(call, turn, printer), sent, send_timeout_seconds=timeout)
+def stream_turn(
+    call: Call, turn: ChatTurn, printer: EventPrinter, headers: Mapping[str, str], *, heartbeat: bytes = HEARTBEAT
+) -> Response:
+    """Return the HTTP response that streams the turn's part. The connection is cut if the process stops.
+
+    `heartbeat` is sent while nothing happens.
+    """
+    printed = _printed(call, turn, printer, heartbeat)
+    return EventStream(printed, {**STREAM_HEADERS, **headers}, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
-async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter) -> AsyncGenerator[bytes]:
+async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter, heartbeat: bytes) -> AsyncGenerator[bytes]:
     bound = RequestRun(call, turn.followed.run, turn.ends_with_client)
+    unsent = b""
     try:
         unsent = await printer.begin()
         if not turn.followed.is_fresh:  # else the first event comes at once
             yield unsent
             unsent = b""
-        async with aclosing(follow_batches(call, turn.followed)) as batches:
-            async for events in batches:
-                bound.has_ended = any(_ends(event, turn) for event in events)
-                printed = b"".join([unsent, *[await _print(printer, event) for event in events]])
-                yield printed or HEARTBEAT
+        async with aclosing(follow_numbered(call, turn.followed)) as batches:
+            async for batch in batches:
+                bound.has_ended = any(one.is_last or (one.is_pause and turn.is_stored) for one in batch)
+                yield b"".join([unsent, *[await printer.show(one) for one in batch]]) or heartbeat
                 unsent = b""
     except ThroughlineError as error:
         log.warning("stream ended by an error", error=error.code, run_id=str(turn.followed.run.id))
-        yield printer.fail(error)
+        yield unsent + printer.fail(error)
     finally:
         bound.close()
-
-
-def _ends(event: Event, turn: ChatTurn) -> bool:
-    """Return whether the run no longer needs its client: it is over, or waits in a session that stays."""
-    return isinstance(event, RunEnded) or (isinstance(event, RunWaiting) and turn.is_stored)
-
-
-async def _print(printer: EventPrinter, event: Event) -> bytes:
-    match event:
-        case RunEnded() | RunWaiting():
-            return await printer.end(event)
-        case AnswerReset():
-            return await printer.restart(event)
-        case _:
-            return printer.feed(event)

@@ -1,6 +1,7 @@
 """The agents as LangGraph's assistants. An agent's name is its graph's id, and a UUID made of the name its own id."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated
 from uuid import UUID, uuid5
@@ -46,6 +47,7 @@ STATE: JsonDict = {
 router = PrefixRouter(prefix=f"{PREFIX}/assistants", tags=[LANGGRAPH])
 
 
+@lru_cache
 def assistant_id(agent: str) -> str:
     """Return the UUID of the agent with this name."""
     return str(uuid5(IDS, agent))

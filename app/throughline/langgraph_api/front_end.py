@@ -69,6 +69,6 @@ DOCUMENT = FrontEndDocument(
 )
 LANGGRAPH_API = FrontEnd(
     "LangGraph's interface, which is served at `/langgraph`, has a document of its own: `/openapi-langgraph.json`.",
-    (router, absent_routes.router, assistants.router, threads.router, runs.router),
+    (runs.begin_router, absent_routes.router, runs.router, threads.router, assistants.router, router),
     lambda app, config: DOCUMENT.serve(app, is_key_needed=config.is_key_needed),
 )

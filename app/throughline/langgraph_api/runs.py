@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -45,7 +46,7 @@ from throughline.wire.json_shape import JsonDict
 MOST_IN_BATCH = 20
 MAX_DIGITS = len(str(REPLAYED_END_SEQ))
 THREAD = "/threads/{thread_id}"
-router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
+begin_router, router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH]), PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
 BEGINNING = described(
     body=CreateRun,
     headers=(KEY_HEADER,),
@@ -53,12 +54,23 @@ BEGINNING = described(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class RunOfThread:
-    """A run that a request has begun or joined, with the id of its thread, and where clients find it."""
+    """The part of a run that a request has begun or joined, and the id of its thread."""
 
-    def __init__(self, bound: RequestRun, begun: ChatTurn, thread_id: str) -> None:
-        self.bound, self.begun, self.thread_id = bound, begun, thread_id
-        self.path = f"/threads/{thread_id}/runs/{bound.run.id}"
+    call: Call
+    begun: ChatTurn
+    thread_id: str
+
+    @property
+    def run(self) -> Run:
+        """The run as it was when the part began."""
+        return self.begun.followed.run
+
+    @property
+    def path(self) -> str:
+        """Where clients find the run."""
+        return f"/threads/{self.thread_id}/runs/{self.run.id}"
 
     def headers(self, ending: str) -> dict[str, str]:
         """Return the headers that name the run, and where to go on if the connection is lost."""
@@ -71,17 +83,18 @@ async def _begin(request: Request, call: Call, body: CreateRun, thread_id: str |
     configured = body.configured.get("thread_id")
     named = thread_id or (configured if isinstance(configured, str) else None)
     begun, found_id = await begin_run(request, call, body, named)
-    ends_with_client = body.on_disconnect == "cancel" or (begun.ends_with_client and body.on_disconnect is None)
-    return RunOfThread(RequestRun(call, begun.followed.run, ends_with_client), begun, found_id)
+    if body.on_disconnect is not None:
+        begun = replace(begun, ends_with_client=body.on_disconnect == "cancel")
+    return RunOfThread(call, begun, found_id)
 
 
-@router.post(THREAD + "/runs", openapi_extra=BEGINNING)
+@begin_router.post(THREAD + "/runs", openapi_extra=BEGINNING)
 async def create_run(request: Request, thread_id: str, call: Writer) -> Response:
     """Begin a run in the background."""
     return await _create(request, call, thread_id)
 
 
-@router.post("/runs", openapi_extra=BEGINNING)
+@begin_router.post("/runs", openapi_extra=BEGINNING)
 async def create_run_without_thread(request: Request, call: Writer) -> Response:
     """Begin a run without a thread in the background. It can be joined for 15 minutes."""
     return await _create(request, call, None)
@@ -89,11 +102,11 @@ async def create_run_without_thread(request: Request, call: Writer) -> Response:
 
 async def _create(request: Request, call: Call, thread_id: str | None) -> Response:
     asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
-    shown = _run_json(asked.bound.run, asked.thread_id)
+    shown = _run_json(asked.run, asked.thread_id)
     return JsonResponse(shown, headers={"Content-Location": asked.path})
 
 
-@router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
+@begin_router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
 async def create_runs(request: Request, call: Writer) -> Response:
     """Begin up to 20 runs without a thread in the background. Fields and agents of all are checked first.
 
@@ -109,16 +122,16 @@ async def create_runs(request: Request, call: Writer) -> Response:
         body.check_served()
         find_agent(call, body.assistant_id)
     begun = [await _begin(request, call, body, None) for body in bodies]
-    return JsonResponse([_run_json(one.bound.run, one.thread_id) for one in begun])
+    return JsonResponse([_run_json(one.run, one.thread_id) for one in begun])
 
 
-@router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING)
+@begin_router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING)
 async def stream_new_run(request: Request, thread_id: str, call: Writer) -> Response:
     """Begin a run and stream it."""
     return await _stream(request, call, thread_id)
 
 
-@router.post("/runs/stream", openapi_extra=BEGINNING)
+@begin_router.post("/runs/stream", openapi_extra=BEGINNING)
 async def stream_run_without_thread(request: Request, call: Writer) -> Response:
     """Begin a run without a thread and stream it.
 
@@ -130,16 +143,16 @@ async def stream_run_without_thread(request: Request, call: Writer) -> Response:
 async def _stream(request: Request, call: Call, thread_id: str | None) -> Response:
     body = await read_body(request, CreateRun)
     asked = await _begin(request, call, body, thread_id)
-    return stream_run(asked.bound, asked.begun, asked.thread_id, body.modes, asked.headers("stream"))
+    return stream_run(call, asked.begun, asked.thread_id, body.modes, asked.headers("stream"))
 
 
-@router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING)
+@begin_router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING)
 async def wait_for_new_run(request: Request, thread_id: str, call: Writer) -> Response:
     """Begin a run and return the thread's values once it ends or waits."""
     return await _wait(request, call, thread_id)
 
 
-@router.post("/runs/wait", openapi_extra=BEGINNING)
+@begin_router.post("/runs/wait", openapi_extra=BEGINNING)
 async def wait_without_thread(request: Request, call: Writer) -> Response:
     """Begin a run without a thread and return its values once it ends.
 
@@ -150,7 +163,11 @@ async def wait_without_thread(request: Request, call: Writer) -> Response:
 
 async def _wait(request: Request, call: Call, thread_id: str | None) -> Response:
     asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
-    return _values_response(asked, asked.headers("join"))
+    return await _values_response(asked, asked.headers("join"))
+
+
+KEPT_OPEN = b"\n"
+"""What keeps a connection open on which JSON will come."""
 
 
 class ValuesStream(EventStream):
@@ -159,30 +176,36 @@ class ValuesStream(EventStream):
     media_type = JSON
 
 
-def _values_response(asked: RunOfThread, headers: Mapping[str, str]) -> Response:
-    timeout = asked.bound.call.config.send_timeout_seconds
-    return ValuesStream(_final_values(asked), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
+async def _values_response(asked: RunOfThread, headers: Mapping[str, str]) -> Response:
+    """Return the response with the values. It is streamed once it takes long, or if the client's end is the run's."""
+    values, sent = _final_values(asked), {**STREAM_HEADERS, **headers}
+    if not asked.begun.ends_with_client:
+        first = await anext(values)
+        if first != KEPT_OPEN:
+            return Response(first, media_type=JSON, headers=sent)
+    return ValuesStream(values, sent, send_timeout_seconds=asked.call.config.send_timeout_seconds)
 
 
 async def _final_values(asked: RunOfThread) -> AsyncGenerator[bytes]:
     """Yield the thread's values once the run ends or waits, with `__error__` if it failed."""
+    bound = RequestRun(asked.call, asked.run, asked.begun.ends_with_client)
     try:
         async with aclosing(_ends(asked)) as followed:
             async for run in followed:
-                yield b"\n" if run is None else await _values_of(asked, run)
+                bound.has_ended = run is not None and (run.status.is_final or asked.begun.is_stored)
+                yield KEPT_OPEN if run is None else await _values_of(asked.call, run)
     except ThroughlineError as error:
         yield json_bytes(_failed(RunError(error.code, error.detail)))
     finally:
-        asked.bound.close()
+        bound.close()
 
 
 async def _ends(asked: RunOfThread) -> AsyncGenerator[Run | None]:
     """Yield None while nothing happens, and at last the run once it has ended or waits."""
-    run = asked.begun.followed.run
-    if not run.status.needs_worker:
-        yield run
+    if not asked.run.status.needs_worker:
+        yield asked.run
         return
-    async with aclosing(follow_part(asked.bound.call, asked.begun.followed)) as followed:
+    async with aclosing(follow_part(asked.call, asked.begun.followed)) as followed:
         async for event in followed:
             if event is None:
                 yield None
@@ -190,10 +213,8 @@ async def _ends(asked: RunOfThread) -> AsyncGenerator[Run | None]:
                 yield event.run
 
 
-async def _values_of(asked: RunOfThread, run: Run) -> bytes:
-    asked.bound.has_ended = run.status.is_final or asked.begun.is_stored
-    messages = await read_newest(asked.bound.call, run.session_id)
-    values = values_json(map(message_json, messages), interrupts_of(run))
+async def _values_of(call: Call, run: Run) -> bytes:
+    values = values_json(map(message_json, await read_newest(call, run.session_id)), interrupts_of(run))
     return json_bytes({**values, **_failed(error_of(run))})
 
 
@@ -235,8 +256,7 @@ async def get_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Res
 async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
     """Return the thread's values once the run ends or waits."""
     run, found_id = await _find(call, thread_id, run_id)
-    asked = RunOfThread(RequestRun(call, run, ends_with_client=False), join_run(run), found_id)
-    return _values_response(asked, {})
+    return await _values_response(RunOfThread(call, join_run(run), found_id), {})
 
 
 @router.get(THREAD + "/runs/{run_id}/stream", openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING))
@@ -254,10 +274,9 @@ async def join_stream(
     if start is None:
         return nothing_more()
     begun = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
-    joined = RunOfThread(RequestRun(call, run, asked.cancel_on_disconnect), begun, found_id)
-    return stream_run(
-        joined.bound, begun, found_id, tuple(asked.stream_mode or DEFAULT_MODES), joined.headers("stream")
-    )
+    joined = RunOfThread(call, replace(begun, ends_with_client=asked.cancel_on_disconnect), found_id)
+    modes = tuple(asked.stream_mode or DEFAULT_MODES)
+    return stream_run(call, joined.begun, found_id, modes, joined.headers("stream"))
 
 
 def _last_seen(request: Request) -> int:

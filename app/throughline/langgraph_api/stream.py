@@ -1,14 +1,11 @@
 """The stream of a run in LangGraph's form, in one or several stream modes."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping
 
-import structlog
 from fastapi import Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
-from throughline.chat_protocols.follow_part import follow_numbered
-from throughline.chat_protocols.request_run import RequestRun
+from throughline.chat_protocols.stream_turn import stream_turn
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
@@ -31,7 +28,6 @@ from throughline.domain.events import (
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
 from throughline.http.call import Call
-from throughline.http.follow import STREAM_HEADERS, EventStream
 from throughline.http.problem_documents import json_line
 from throughline.langgraph_api.assistants import LLM_NODE, TOOL_NODE, assistant_id
 from throughline.langgraph_api.chunks import MessageChunks, Part
@@ -55,32 +51,12 @@ RUN_STATUS: Mapping[RunStatus, str] = {
 }
 """LangGraph's words for the status of a run."""
 
-log = structlog.get_logger(__name__)
-
 
 def stream_run(
-    bound: RequestRun, begun: ChatTurn, thread_id: str, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
+    call: Call, begun: ChatTurn, thread_id: str, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
 ) -> Response:
     """Return the HTTP response that streams the run's part."""
-    printer = _RunPrinter(bound.call, thread_id, begun, modes)
-    timeout = bound.call.config.send_timeout_seconds
-    return EventStream(_printed(bound, begun, printer), {**STREAM_HEADERS, **headers}, send_timeout_seconds=timeout)
-
-
-async def _printed(bound: RequestRun, begun: ChatTurn, printer: "_RunPrinter") -> AsyncGenerator[bytes]:
-    run = begun.followed.run
-    try:
-        yield _encoded(("metadata", {"run_id": str(run.id), "attempt": 1}))
-        async with aclosing(follow_numbered(bound.call, begun.followed)) as batches:
-            async for batch in batches:
-                printed = b"".join([await printer.feed(one) for one in batch])
-                bound.has_ended = any(one.is_last or (one.is_pause and begun.is_stored) for one in batch)
-                yield printed or HEARTBEAT
-    except ThroughlineError as error:
-        log.warning("run stream ended by an error", error=error.code, run_id=str(run.id))
-        yield _encoded(("error", {"error": error.code, "message": error.detail}))
-    finally:
-        bound.close()
+    return stream_turn(call, begun, _RunPrinter(call, thread_id, begun, modes), headers, heartbeat=HEARTBEAT)
 
 
 def _encoded(part: Part, number: int | None = None) -> bytes:
@@ -90,22 +66,30 @@ def _encoded(part: Part, number: int | None = None) -> bytes:
 
 
 class _RunPrinter:
-    """Prints the events of a run's part. The last of what follows from an event has the event's number as its id."""
+    """Prints the events of a run's part; see `EventPrinter`.
+
+    The last of what follows from an event has the event's number as its id.
+    """
 
     def __init__(self, call: Call, thread_id: str, begun: ChatTurn, modes: tuple[StreamMode, ...]) -> None:
         self._call, self._thread_id, self._run, self._modes = call, thread_id, begun.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
-        self._is_loaded = self._has_shown = False
+        self._has_shown = False
         self._is_whole = not begun.followed.after and not begun.followed.skipped_waits and not begun.part
         self._chunks = MessageChunks(modes, self._metadata(), is_joined=begun.followed.after > 0)
 
-    async def feed(self, one: RunEvent) -> bytes:
-        """Return what follows from an event, b"" for nothing."""
-        if "values" in self._modes and not self._is_loaded:
+    async def begin(self) -> bytes:
+        if "values" in self._modes:
             await self._load()
+        return _encoded(("metadata", {"run_id": str(self._run.id), "attempt": 1}))
+
+    async def show(self, one: RunEvent) -> bytes:
         parts = [part for part in self._parts(one.event) if self._is_asked(part)]
         encoded = [_encoded(part) for part in parts[:-1]]
         return b"".join([*encoded, *(_encoded(part, one.seq) for part in parts[-1:])])
+
+    def fail(self, error: ThroughlineError) -> bytes:
+        return _encoded(("error", {"error": error.code, "message": error.detail}))
 
     async def _load(self) -> None:
         """Read the state of the thread, without messages that the stream is going to bring."""
@@ -114,7 +98,6 @@ class _RunPrinter:
         self._messages = {str(shown["id"]): shown for shown in map(message_json, kept)}
         asked = asked_json(self._run)
         self._messages.setdefault(str(asked["id"]), asked)
-        self._is_loaded = True
 
     def _is_to_come(self, message: Message) -> bool:
         is_made = message.run_id == self._run.id and message.role is not Role.USER
