@@ -170,6 +170,8 @@ async def ask_agent(call: Call, asked: AgentRequest, source: Source, idempotency
 async def _counted(call: Call, agent: str, messages: Sequence[NewMessage]) -> tuple[NewMessage, ...]:
     """Return the messages with their tokens counted; those that have a count keep it."""
     uncounted = [message for message in messages if not message.counter]
+    if not uncounted:
+        return tuple(messages)
     counted = iter(await call.services.count_messages(agent, uncounted))
     return tuple(message if message.counter else next(counted) for message in messages)
 

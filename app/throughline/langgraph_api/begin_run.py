@@ -183,7 +183,7 @@ def _run_input(call: Call, body: CreateRun, brought: RequestMessages) -> RunInpu
     asked = brought.user_message
     given = None if asked is None else client_id_of(asked.metadata)
     metadata = {**(body.metadata or {}), **({} if given is None else {CLIENT_MESSAGE_ID: given})}
-    overrides = Overrides(instructions=brought.instructions or None, is_lenient=True)
+    overrides = Overrides(instructions=brought.instructions or None).leniently()
     return RunInput("", metadata, overrides, echo=new_echo(None, {}, int(call.services.clock.now().timestamp())))
 
 

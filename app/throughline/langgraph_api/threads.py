@@ -70,7 +70,9 @@ async def create_thread(request: Request, call: Writer) -> Response:
         raise ExternalIdTaken(
             f"There is a thread {body.thread_id} already. Choose another id, or send `if_exists`: `do_nothing`."
         )
-    return JsonResponse(await _thread_json(call, session, None))
+    if is_found:
+        return JsonResponse(await _thread_json(call, session, None))
+    return JsonResponse(_shown(ThreadState(session, ()), None))
 
 
 async def _create(request: Request, call: Call, body: CreateThread) -> tuple[Session, bool]:
@@ -266,12 +268,16 @@ def status_of(run: Run | None) -> Status:
 
 async def _thread_json(call: Call, session: Session, select: list[str] | None) -> JsonDict:
     """Return the thread as clients read it. Its state is read if it is selected."""
-    agent = session.agent
     has_values = not select or any(name.partition(".")[0] in {"values", "interrupts"} for name in select)
     state = await newest_state(call, session) if has_values else ThreadState(session, (), run=None)
     run = state.run if has_values else await current_run(call, session)
+    return pick(_shown(state, run), select)
+
+
+def _shown(state: ThreadState, run: Run | None) -> JsonDict:
+    session, agent = state.session, state.session.agent
     error = None if run is None else error_of(run)
-    shown: JsonDict = {
+    return {
         "thread_id": thread_id_of(session),
         "created_at": session.created_at.isoformat(),
         "updated_at": session.updated_at.isoformat(),
@@ -282,4 +288,3 @@ async def _thread_json(call: Call, session: Session, select: list[str] | None) -
         "interrupts": {str(run.id): state.interrupts} if run is not None and state.interrupts else {},
         "error": None if error is None else error.detail,
     }
-    return pick(shown, select)

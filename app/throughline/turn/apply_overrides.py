@@ -61,7 +61,8 @@ def apply_request(definition: AgentDefinition, given: RunInput, models: Models) 
             "true in the agent's file.",
             field="tools",
         )
-    return replace(apply_overrides(definition, given.overrides, models), request_tools=given.client_tools)
+    agent = apply_overrides(definition, given.overrides, models)
+    return replace(agent, request_tools=given.client_tools) if given.client_tools else agent
 
 
 def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: Models) -> AgentDefinition:
