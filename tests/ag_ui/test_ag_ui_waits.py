@@ -162,15 +162,16 @@ async def test_an_answer_and_a_new_message_in_one_request_both_count(database: D
         assert await stored(stage) == ["Delete it", "", "deleted", "Done.", "And the time?", "Noon."]
 
 
-async def test_a_result_and_a_new_message_in_one_request_both_count(stage: OpenAIStage) -> None:
+@pytest.mark.parametrize("said", ["Thanks", "sun"])
+async def test_a_result_and_a_new_message_in_one_request_both_count(stage: OpenAIStage, said: str) -> None:
     stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."), Say("Bye."))
     thread = AgUiThread(stage.http, tools=[WEATHER])
     await thread.say("Weather?")
 
     thread.messages.append(result("call_1", "sun"))
-    await thread.say("Thanks")
+    await thread.say(said)
 
-    assert await stored(stage) == ["Weather?", "", "sun", "Sunny.", "Thanks", "Bye."]
+    assert await stored(stage) == ["Weather?", "", "sun", "Sunny.", said, "Bye."]
 
 
 async def test_a_reload_with_the_call_of_a_cancelled_run_begins_nothing(stage: OpenAIStage) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, resume_turn
 from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_echo, newest_part
 from throughline.db.sessions.find_session import ContinuedSession, UserText
-from throughline.domain.basic_types import JsonObject, SessionId
+from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, Source, clean_content, is_blank, text_of
 from throughline.domain.run import CopiedMessages, OnBusy, Run
@@ -259,10 +259,11 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     begun = None if _decides_open_call(chat, continued.waiting) else await _begun_turn(chat, continued, alignment)
     if begun is not None:
         return begun
-    given = _resolutions(chat, continued.waiting, alignment)
-    if continued.waiting is not None and given:
-        resumed = await _resume(chat, continued.waiting, given)
-        if not _has_further_message(chat, given, alignment):
+    given = _given(chat, continued.waiting)
+    answers = () if given else _answers(chat, continued.waiting, alignment)
+    if continued.waiting is not None and (given or answers):
+        resumed = await _resume(chat, continued.waiting, given or answers)
+        if answers or not _has_new_message(chat, alignment):
             return resumed
         continued = replace(continued, waiting=None)
     elif chat.decide is not None:
@@ -274,13 +275,10 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
 
 
-def _has_further_message(chat: ChatRequest, given: Sequence[Resolution], alignment: Alignment) -> bool:
-    """Return whether the request has a new message of the user that is no answer among those `given`."""
+def _has_new_message(chat: ChatRequest, alignment: Alignment) -> bool:
+    """Return whether the request has a message of the user that the session lacks, and nothing after it."""
     brought = chat.agent_request.brought
-    if brought.user_message is None or brought.steps or alignment is not Alignment.CONTINUES:
-        return False
-    text = text_of(brought.user_message.content)
-    return chat.decide is not None or all(one.text != text for one in given)
+    return brought.user_message is not None and not brought.steps and alignment is Alignment.CONTINUES
 
 
 def _decides_open_call(chat: ChatRequest, waiting: Run | None) -> bool:
@@ -337,11 +335,16 @@ def _alignment(chat: ChatRequest, said: Sequence[UserText]) -> Alignment:
     return align(chat.texts, texts, has_whole_chat=has_whole_chat)
 
 
+def _newest_ids(chat: ChatRequest, said: Sequence[UserText]) -> tuple[JsonValue, str | None]:
+    """Return the client's ids of the request's newest message and of the session's; None for one without an id."""
+    asked = chat.agent_request.brought.user_message
+    return None if asked is None else asked.metadata.get(CLIENT_MESSAGE_ID), said[-1].client_id if said else None
+
+
 def _sends_newest_again(chat: ChatRequest, said: Sequence[UserText]) -> bool:
     """Return whether the client's newest message has the id of the session's newest one, also if its text differs."""
-    asked = chat.agent_request.brought.user_message
-    client_id = None if asked is None else asked.metadata.get(CLIENT_MESSAGE_ID)
-    return bool(said) and client_id is not None and said[-1].client_id == client_id
+    asked_id, said_id = _newest_ids(chat, said)
+    return asked_id is not None and asked_id == said_id
 
 
 def _is_another_message(chat: ChatRequest, said: Sequence[UserText]) -> bool:
@@ -349,13 +352,10 @@ def _is_another_message(chat: ChatRequest, said: Sequence[UserText]) -> bool:
 
     Without ids a message without text is another one: it may have another picture.
     """
-    asked = chat.agent_request.brought.user_message
-    client_id = None if asked is None else asked.metadata.get(CLIENT_MESSAGE_ID)
-    if not said or asked is None:
-        return False
-    if client_id is None or said[-1].client_id is None:
-        return is_blank(text_of(asked.content))
-    return said[-1].client_id != client_id
+    (asked_id, said_id), asked = _newest_ids(chat, said), chat.agent_request.brought.user_message
+    if asked_id is None or said_id is None:
+        return bool(said) and asked is not None and is_blank(text_of(asked.content))
+    return asked_id != said_id
 
 
 def _new_turn(chat: ChatRequest, continued: ContinuedSession, alignment: Alignment) -> AgentRequest:
@@ -410,31 +410,33 @@ def _branch(chat: ChatRequest, continued: ContinuedSession) -> AgentRequest:
     return replace(chat.agent_request, branched_from=session, copied=copied)
 
 
-def _resolutions(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
-    """Return what the request gives to the calls of the waiting run, empty if it gives nothing.
-
-    These are results of the client's tools. A new message of the user answers the model's questions, unless results of
-    tools are missing as well.
-    """
+def _given(chat: ChatRequest, waiting: Run | None) -> tuple[Resolution, ...]:
+    """Return the decisions and results that the request gives to the calls of the waiting run, possibly none."""
     wait = None if waiting is None else waiting.wait
     if wait is None:
         return ()
-    author = chat.call.principal.user_name
-    brought = chat.agent_request.brought
-    results = _newest_results(brought.steps or brought.history)
-    asked = [awaited for awaited in wait.calls if awaited.kind is WaitKind.TOOL_RESULT and awaited.id in results]
+    results = _newest_results(chat.agent_request.brought.steps or chat.agent_request.brought.history)
+    asked = [one.id for one in wait.calls if one.kind is WaitKind.TOOL_RESULT and one.id in results]
     decided = () if chat.decide is None else chat.decide(wait)
-    for awaited in asked:
-        check_output(results[awaited.id], chat.agent_request.param)
-    if asked or decided:
-        return (*decided, *(Resolution(awaited.id, results[awaited.id], author=author) for awaited in asked))
-    lacks_results = any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls)
+    for call_id in asked:
+        check_output(results[call_id], chat.agent_request.param)
+    author = chat.call.principal.user_name
+    return (*decided, *(Resolution(call_id, results[call_id], author=author) for call_id in asked))
+
+
+def _answers(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
+    """Return the request's new message as the answer to the questions of the waiting run.
+
+    It is none while results of tools are missing as well.
+    """
+    wait, brought = None if waiting is None else waiting.wait, chat.agent_request.brought
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)
-    if not is_new or lacks_results or brought.user_message is None or brought.steps:
+    if wait is None or brought.user_message is None or brought.steps or not is_new:
         return ()
-    return tuple(
-        Resolution(awaited.id, text_of(brought.user_message.content), author=author) for awaited in wait.shown_questions
-    )
+    if any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls):
+        return ()
+    text, author = text_of(brought.user_message.content), chat.call.principal.user_name
+    return tuple(Resolution(awaited.id, text, author=author) for awaited in wait.shown_questions)
 
 
 def check_output(text: str, field: str) -> None:
