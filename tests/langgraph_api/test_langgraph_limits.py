@@ -1,5 +1,7 @@
 """How much one answer of LangGraph's interface has."""
 
+from typing import Any
+
 import pytest
 
 from fakes.langgraph_stage import LangGraphStage, said
@@ -16,8 +18,8 @@ async def test_a_history_has_fewer_states_if_their_messages_are_long(
     for number in range(3):
         await stage.wait(thread, said(f"{number}"))
 
-    states = await stage.client.threads.get_history(thread)
-    earlier = await stage.client.threads.get_history(thread, before=states[-1]["checkpoint"])
+    states: Any = await stage.client.threads.get_history(thread)
+    earlier: Any = await stage.client.threads.get_history(thread, before=states[-1]["checkpoint"])
 
     assert [len(state["values"]["messages"]) for state in (*states, *earlier)] == [6, 4, 2]
     assert len(states) == 2

@@ -257,19 +257,19 @@ async def _ending(call: Call, run: Run) -> RunEvent:
 async def wait_for_end(request: Request, call: Call, part: FollowedPart) -> RunEnded | RunWaiting:
     """Return the event with which the part ends. Raises ServiceStopping, also if the client has disconnected."""
     with suppress(StreamAborted):
-        async with aclosing(follow_part(call, part)) as followed:
-            last = await _last(request, followed)
-            if last is not None:
-                return last
+        async with aclosing(follow_numbered(call, part)) as batches:
+            ended = await _last(request, batches)
+            if ended is not None:
+                return ended
     raise stopping(part.run)
 
 
-async def _last(request: Request, followed: AsyncGenerator[Event | None]) -> RunEnded | RunWaiting | None:
-    async for event in followed:
-        if event is None and await request.is_disconnected():
+async def _last(request: Request, batches: AsyncGenerator[tuple[RunEvent, ...]]) -> RunEnded | RunWaiting | None:
+    async for batch in batches:
+        if batch and isinstance(batch[-1].event, RunEnded | RunWaiting):
+            return batch[-1].event
+        if not batch and await request.is_disconnected():
             return None
-        if isinstance(event, RunEnded | RunWaiting):
-            return event
     return None
 
 
