@@ -1,16 +1,21 @@
 """AG-UI threads: what a request adds to its session, what it continues, and what the client is shown again."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import httpx
 import pytest
 
 from fakes.ag_ui_client import AgUiThread, Json, outcome, read_events
-from fakes.openai_stage import OpenAIStage
-from fakes.scripted_model import Fail, Say
+from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
+from fakes.scripted_model import Call, Fail, Say
+from fakes.stage import OneTool
 from fakes.waiting import until_found
+from throughline.ag_ui.front_end import AG_UI
+from throughline.db.database import Database
 from throughline.domain.errors import ModelRejected, ModelUnavailable
+from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
 
 WEATHER: Json = {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {}}}
@@ -97,6 +102,24 @@ async def test_a_run_of_before_the_newest_is_shown_where_it_stands(stage: OpenAI
 
     assert thread.texts() == whole
     assert "TEXT_MESSAGE_START" not in [event["type"] for event in again]
+
+
+async def test_the_calls_of_a_run_of_before_the_newest_are_shown_once(database: Database) -> None:
+    agent = replace(OPEN_AGENT, tools=("look",))
+    async with open_openai_stage(
+        database, agent=agent, tools=OneTool("look", "seen", repeatable=True), front_ends=(AG_UI,)
+    ) as stage:
+        stage.model.script(Call((ToolCall("call_1", "look", "{}"),)), Say("one"), Say("two"))
+        thread = AgUiThread(stage.http)
+        await thread.say("a", run_id="r")
+        sent = thread.messages[:1]
+        await thread.say("b")
+        whole = thread.texts()
+
+        thread.messages = sent
+        await thread.run("r")
+
+    assert thread.texts() == whole == ["a", ["look"], "seen", "one", "b", "two"]
 
 
 async def test_a_message_is_asked_again_after_a_failure_and_not_said_twice(stage: OpenAIStage) -> None:

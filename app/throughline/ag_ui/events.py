@@ -51,11 +51,11 @@ APPROVAL_SCHEMA: JsonDict = {
 
 @dataclass(slots=True)
 class _Open:
-    """What is being streamed: texts, the reasoning, and calls by message and index."""
+    """What is being streamed: texts, the reasoning, and calls by their ids."""
 
     texts: set[MessageId] = field(default_factory=set)
     reasoning: str = ""
-    calls: dict[tuple[MessageId, int], str] = field(default_factory=dict)
+    calls: set[str] = field(default_factory=set)
 
 
 class AgUiEvents:
@@ -81,7 +81,6 @@ class AgUiEvents:
         self._begins_with_messages = begins_with_messages
         self._open = _Open()
         self._complete: set[MessageId] = set()
-        self._called: dict[MessageId, int] = {}
         self._spans = 0
 
     async def begin(self) -> bytes:
@@ -131,14 +130,13 @@ class AgUiEvents:
             case MessageDelta(message_id=message_id, text=text):
                 yield from self._write(message_id, text)
             case MessageCompleted(message=message):
-                yield from self._complete_message(message.id, text_of(message.content))
-            case ToolCallDelta(message_id=message_id, index=index, arguments_delta=delta):
-                yield from self._write_arguments((message_id, index), event.call_id, event.name, delta)
-            case ToolCalled(call=call, message_id=message_id):
-                yield from self._complete_call(message_id, call.id, call.name, call.arguments)
+                yield from self._complete_message(message)
+            case ToolCallDelta(message_id=message_id, arguments_delta=delta):
+                if message_id not in self._complete:
+                    yield from self._write_arguments(message_id, event.call_id, event.name, delta)
             case ToolAnswered(message=message):
                 yield from self._answer(message)
-            case RunStarted():
+            case RunStarted() | ToolCalled():  # calls come with their message, which a snapshot may have had
                 pass
             case _:
                 yield {"type": "CUSTOM", "name": event.type.value, "value": event_json(event)}
@@ -177,54 +175,44 @@ class AgUiEvents:
             yield {"type": "TEXT_MESSAGE_START", "messageId": str(message_id), "role": "assistant"}
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": str(message_id), "delta": text}
 
-    def _complete_message(self, message_id: MessageId, text: str) -> Iterator[JsonDict]:
-        """Close the message's text, which is sent as a whole if it did not come in pieces."""
-        if message_id in self._complete:
+    def _complete_message(self, message: Message) -> Iterator[JsonDict]:
+        """Close the message's text and calls. What did not come in pieces is sent as a whole."""
+        if message.id in self._complete:
             return
-        if message_id not in self._open.texts:
-            yield from self._write(message_id, text)
-        yield from self._end_reasoning()
-        yield from self._end_text(message_id)
-        self._complete.add(message_id)
+        if message.id not in self._open.texts:
+            yield from self._write(message.id, text_of(message.content))
+        streamed = {*self._open.calls}
+        yield from self._close()
+        for call in message.tool_calls:
+            if call.id not in streamed:
+                yield from self._write_arguments(message.id, call.id, call.name, call.arguments)
+                yield from self._close()
+        self._complete.add(message.id)
 
     def _end_text(self, message_id: MessageId) -> Iterator[JsonDict]:
         if message_id in self._open.texts:
             self._open.texts.remove(message_id)
             yield {"type": "TEXT_MESSAGE_END", "messageId": str(message_id)}
 
-    def _write_arguments(self, key: tuple[MessageId, int], call_id: str, name: str, delta: str) -> Iterator[JsonDict]:
-        if key[0] in self._complete and key not in self._open.calls:
-            return
+    def _write_arguments(self, message_id: MessageId, call_id: str, name: str, delta: str) -> Iterator[JsonDict]:
         yield from self._end_reasoning()
-        if key not in self._open.calls:
-            self._open.calls[key] = call_id
+        if call_id not in self._open.calls:
+            self._open.calls.add(call_id)
             yield {
                 "type": "TOOL_CALL_START",
                 "toolCallId": call_id,
                 "toolCallName": name,
-                "parentMessageId": str(key[0]),
+                "parentMessageId": str(message_id),
             }
         if delta:
             yield {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": delta}
-
-    def _complete_call(self, message_id: MessageId, call_id: str, name: str, arguments: str) -> Iterator[JsonDict]:
-        """Close the call, which is sent as a whole if its arguments did not come in pieces."""
-        index = self._called.get(message_id, 0)
-        self._called[message_id] = index + 1
-        key = (message_id, index)
-        if key not in self._open.calls:
-            self._complete.discard(message_id)
-            yield from self._write_arguments(key, call_id, name, arguments)
-            self._complete.add(message_id)
-        self._open.calls.pop(key)
-        yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
 
     def _close(self) -> Iterator[JsonDict]:
         """Close everything that is open."""
         yield from self._end_reasoning()
         for message_id in tuple(self._open.texts):
             yield from self._end_text(message_id)
-        for call_id in self._open.calls.values():
+        for call_id in self._open.calls:
             yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
         self._open.calls.clear()
 
