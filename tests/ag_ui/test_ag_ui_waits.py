@@ -107,6 +107,20 @@ async def test_a_question_of_the_agent_is_an_interrupt(database: Database) -> No
         assert await stored(stage) == ["Plan", "", "Graz", "Thanks.", "b", "Bye."]
 
 
+async def test_an_answer_is_shown_once_if_its_run_is_sent_again(database: Database) -> None:
+    asking = replace(OPEN_AGENT, tools=("ask_user",))
+    async with open_openai_stage(database, agent=asking, front_ends=(AG_UI,)) as stage:
+        stage.model.script(Call((QUESTION,)), Say("Thanks."))
+        thread = AgUiThread(stage.http)
+        await thread.say("Plan")
+        answer = [{"interruptId": "q", "status": "resolved", "payload": "Graz"}]
+        await thread.run("r", resume=answer)
+
+        await thread.run("r", resume=answer)
+
+        assert thread.texts() == ["Plan", ["ask_user"], "Graz", "Thanks."]
+
+
 async def test_an_early_client_gets_no_outcome_that_it_does_not_know(stage: OpenAIStage) -> None:
     stage.model.script(Call((ASKS_WEATHER,)), Say("Sunny."))
     thread = AgUiThread(stage.http, tools=[WEATHER])

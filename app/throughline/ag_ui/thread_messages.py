@@ -34,7 +34,7 @@ async def read_thread(call: Call, session_id: SessionId) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class ThreadMessages:
-    """The messages of a thread, in AG-UI's form, and the ids of those that a followed part has made itself."""
+    """The messages of a thread, in AG-UI's form, and the ids of those that are stored."""
 
     shown: list[JsonDict]
     complete: frozenset[MessageId]
@@ -51,11 +51,12 @@ async def read_thread_until_part(call: Call, run: Run, part: int, complete: froz
     made = {message.id for later in parts[part:] for message in later.made}
     if stored and stored[-1].run_id != run.id and made:
         complete = frozenset(made)
-    shown = [message_json(message) for message in stored if message.id not in made - complete]
+    kept = [message for message in stored if message.id not in made - complete]
+    shown = [message_json(message) for message in kept]
     if all(message.id != run.user_message_id for message in stored):
         new = user_message(run)
         shown.append(_user_json(run.user_message_id, new.content, new.author, new.metadata))
-    return ThreadMessages(shown, complete)
+    return ThreadMessages(shown, frozenset(message.id for message in kept))
 
 
 def message_json(message: Message) -> JsonDict:
