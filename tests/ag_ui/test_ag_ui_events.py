@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from fakes.ag_ui_client import Json, apply, check_stream, read_events
 from fakes.random_runs import CLIENT_TOOL, RUN, RandomRun, random_runs
 from service.test_generated_clients import run
-from throughline.ag_ui.events import AgUiEvents
+from throughline.ag_ui.events import AgUiEvents, message_json
 from throughline.ag_ui.run_input import RunAgentInput
-from throughline.ag_ui.thread_messages import ThreadMessages, message_json
 from throughline.domain.basic_types import MessageId
 from throughline.domain.events import RunEvent
-from throughline.domain.message import Role
+from throughline.domain.message import Message, Role
 from throughline.domain.run import RunStatus
 
 ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "protocolVersion": "1.0", "messages": []})
@@ -27,8 +26,8 @@ ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "protocolVe
 async def printed(made_by: RandomRun, *, begins_with_messages: bool = False) -> bytes:
     """Return the whole stream."""
 
-    async def read(complete: frozenset[MessageId]) -> ThreadMessages:
-        return ThreadMessages([message_json(one) for one in made_by.messages if one.id in complete], complete)
+    async def read(complete: frozenset[MessageId]) -> list[Message]:
+        return [one for one in made_by.messages if one.id in complete]
 
     printer = AgUiEvents(ASKED, RUN, 0, read, begins_with_messages=begins_with_messages)
     made = [await printer.begin()]

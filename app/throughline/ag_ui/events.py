@@ -1,14 +1,15 @@
-"""AG-UI's events of one part of a run, made from the run's events.
+"""AG-UI's events of one part of a run, made from the run's events, and the messages in them.
 
 AG-UI calls each part a run. Rules of the order: https://docs.ag-ui.com/spec/1.0/basic/patterns .
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
 
 from throughline.ag_ui.run_input import RunAgentInput
-from throughline.ag_ui.thread_messages import ThreadMessages, content_json
 from throughline.chat_protocols.follow_part import RunPart, part_usage
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.elicitation import call_of_question
@@ -27,7 +28,17 @@ from throughline.domain.events import (
     ToolCallDelta,
     ToolCalled,
 )
-from throughline.domain.message import Message, text_of
+from throughline.domain.message import (
+    CLIENT_MESSAGE_ID,
+    Block,
+    Content,
+    Message,
+    NewMessage,
+    Role,
+    TextBlock,
+    ToolCall,
+    text_of,
+)
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import OUTSIDE, AwaitedCall, Wait, WaitKind, read_question
 from throughline.http.problem_documents import json_line
@@ -47,46 +58,34 @@ APPROVAL_SCHEMA: JsonDict = {
     },
     "required": ["approved"],
 }
+ReadThread: TypeAlias = Callable[[frozenset[MessageId]], Awaitable[Sequence[Message | NewMessage]]]
 
 
 @dataclass(slots=True)
-class _Open:
-    """What is being streamed: texts, the reasoning, and calls by their ids."""
-
-    texts: set[MessageId] = field(default_factory=set)
-    reasoning: str = ""
-    calls: set[str] = field(default_factory=set)
-
-
 class AgUiEvents:
     """Printer of one part of a run (`chat_protocols/stream_turn.py`).
 
-    `read_snapshot` returns the thread's messages with those of the part that are complete. It is asked at the beginning
-    if `begins_with_messages`, and after a reset. `part` is the number of the run's part.
+    `read_thread` returns the thread's messages; of those that the part has made, the given ones. It is asked at the
+    beginning if `begins_with_messages`, and after a reset. `part` is the number of the run's part.
     """
 
-    def __init__(
-        self,
-        asked: RunAgentInput,
-        run: Run,
-        part: int,
-        read_snapshot: Callable[[frozenset[MessageId]], Awaitable[ThreadMessages]],
-        *,
-        begins_with_messages: bool,
-    ) -> None:
-        self._asked = asked
-        self._run = run
-        self._part = part
-        self._read_snapshot = read_snapshot
-        self._begins_with_messages = begins_with_messages
-        self._open = _Open()
-        self._complete: set[MessageId] = set()
-        self._spans = 0
+    asked: RunAgentInput
+    run: Run
+    part: int
+    read_thread: ReadThread
+    begins_with_messages: bool
+    _complete: set[MessageId] = field(init=False, default_factory=set)
+    """Messages that the client has, from events or a snapshot."""
+    _open: dict[str, tuple[JsonDict, ...]] = field(init=False, default_factory=dict)
+    """Events that end what is being sent, by its id: the reasoning, texts and calls."""
+    _reasoning: str = field(init=False, default="")
+    """Id of the newest reasoning."""
+    _spans: int = field(init=False, default=0)
 
     async def begin(self) -> bytes:
         """Return the run's beginning: the state, and the thread's messages if the client lacks some of them."""
-        made = [started(self._asked), *state_of(self._asked, self._run)]
-        if self._begins_with_messages:
+        made = [started(self.asked), *state_of(self.asked, self.run)]
+        if self.begins_with_messages:
             made.append(await self._thread())
         return encode(*made)
 
@@ -101,39 +100,49 @@ class AgUiEvents:
             case _:
                 return encode(*self._made_from(event))
 
-    def _end(self, event: RunEnded | RunWaiting) -> Iterator[JsonDict]:
-        """Yield the end: how the part has ended, and what it has used."""
-        run = event.run
-        if run.context is not None and isinstance(self._asked.state, dict | None):
-            change: JsonDict = {"op": "add", "path": f"/{STATE_KEY}/context", "value": dict(run.context)}
-            yield {"type": "STATE_DELTA", "delta": [change]}
-        if run.status is RunStatus.FAILED:
-            error = run.error or UNKNOWN_ERROR
-            yield {**failed(error.type, error.detail), **self._usage(run)}
-        else:
-            yield {**finished(self._asked, _outcome(event)), **self._usage(run)}
-
     def fail(self, error: ThroughlineError) -> bytes:
         """Return the end of a stream that could not go on."""
         return encode(failed(error.code, error.detail))
 
     async def _thread(self) -> JsonDict:
         """Return the snapshot of the thread. Messages in it are not streamed again."""
-        thread = await self._read_snapshot(frozenset(self._complete))
-        self._complete |= thread.complete
-        return snapshot(thread.shown)
+        messages = await self.read_thread(frozenset(self._complete))
+        self._complete.update(message.id for message in messages if message.id is not None)
+        return snapshot(messages)
+
+    def _end(self, event: RunEnded | RunWaiting) -> Iterator[JsonDict]:
+        """Yield the end: how the part has ended, and what it has used."""
+        run = event.run
+        if run.context is not None and isinstance(self.asked.state, dict | None):
+            change: JsonDict = {"op": "add", "path": f"/{STATE_KEY}/context", "value": dict(run.context)}
+            yield {"type": "STATE_DELTA", "delta": [change]}
+        error = run.error or UNKNOWN_ERROR
+        is_failed = run.status is RunStatus.FAILED
+        last = failed(error.type, error.detail) if is_failed else finished(self.asked, _outcome(event))
+        used = part_usage(run, RunPart(number=self.part))
+        if used is not None and run.usage.input_tokens is not None:
+            read, written = used.input_tokens or 0, used.output_tokens or 0
+            last["usage"] = [{"inputTokens": read, "outputTokens": written, "totalTokens": read + written}]
+        yield last
 
     def _made_from(self, event: Event) -> Iterator[JsonDict]:
         match event:
-            case ReasoningDelta(message_id=message_id, text=text):
-                yield from self._think(message_id, text)
+            case (
+                ReasoningDelta(message_id=known)
+                | MessageDelta(message_id=known)
+                | ToolCallDelta(message_id=known)
+                | MessageCompleted(message=Message(id=known))
+                | ToolAnswered(message=Message(id=known))
+            ) if known in self._complete:
+                pass
+            case ReasoningDelta():
+                yield from self._write_reasoning(event)
             case MessageDelta(message_id=message_id, text=text):
-                yield from self._write(message_id, text)
+                yield from self._write_text(str(message_id), text)
+            case ToolCallDelta(message_id=message_id, arguments_delta=delta):
+                yield from self._write_call(str(message_id), ToolCall(event.call_id, event.name, delta))
             case MessageCompleted(message=message):
                 yield from self._complete_message(message)
-            case ToolCallDelta(message_id=message_id, arguments_delta=delta):
-                if message_id not in self._complete:
-                    yield from self._write_arguments(message_id, event.call_id, event.name, delta)
             case ToolAnswered(message=message):
                 yield from self._answer(message)
             case RunStarted() | ToolCalled():  # calls come with their message, which a snapshot may have had
@@ -141,98 +150,65 @@ class AgUiEvents:
             case _:
                 yield {"type": "CUSTOM", "name": event.type.value, "value": event_json(event)}
 
-    def _answer(self, message: Message) -> Iterator[JsonDict]:
-        """Yield the result of a tool, unless the client has it: because it was sent, or is the client's own."""
-        is_new = message.id not in self._complete and message.metadata.get(OUTSIDE) != WaitKind.TOOL_RESULT
-        self._complete.add(message.id)
-        if is_new:
-            call_id = message.tool_call_id or ""
-            content = content_json(message.content)
-            yield {"type": "TOOL_CALL_RESULT", "messageId": str(message.id), "toolCallId": call_id, "content": content}
-
-    def _think(self, message_id: MessageId, text: str) -> Iterator[JsonDict]:
-        if message_id in self._complete:
-            return
-        if not self._open.reasoning:
+    def _write_reasoning(self, event: ReasoningDelta) -> Iterator[JsonDict]:
+        if self._reasoning not in self._open:
             self._spans += 1
-            self._open.reasoning = f"{message_id}:reasoning:{self._spans}"
-            yield {"type": "REASONING_START", "messageId": self._open.reasoning}
-            yield {"type": "REASONING_MESSAGE_START", "messageId": self._open.reasoning, "role": "reasoning"}
-        yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._open.reasoning, "delta": text}
+            self._reasoning = f"{event.message_id}:reasoning:{self._spans}"
+            ids: JsonDict = {"messageId": self._reasoning}
+            self._open[self._reasoning] = {"type": "REASONING_MESSAGE_END", **ids}, {"type": "REASONING_END", **ids}
+            yield {"type": "REASONING_START", **ids}
+            yield {"type": "REASONING_MESSAGE_START", **ids, "role": "reasoning"}
+        yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning, "delta": event.text}
 
-    def _end_reasoning(self) -> Iterator[JsonDict]:
-        if self._open.reasoning:
-            yield {"type": "REASONING_MESSAGE_END", "messageId": self._open.reasoning}
-            yield {"type": "REASONING_END", "messageId": self._open.reasoning}
-            self._open.reasoning = ""
-
-    def _write(self, message_id: MessageId, text: str) -> Iterator[JsonDict]:
-        if message_id in self._complete or not text:
+    def _write_text(self, message_id: str, text: str) -> Iterator[JsonDict]:
+        if not text:
             return
-        yield from self._end_reasoning()
-        if message_id not in self._open.texts:
-            self._open.texts.add(message_id)
-            yield {"type": "TEXT_MESSAGE_START", "messageId": str(message_id), "role": "assistant"}
-        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": str(message_id), "delta": text}
+        yield from self._open.pop(self._reasoning, ())
+        if message_id not in self._open:
+            self._open[message_id] = ({"type": "TEXT_MESSAGE_END", "messageId": message_id},)
+            yield {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": "assistant"}
+        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": text}
+
+    def _write_call(self, message_id: str, call: ToolCall) -> Iterator[JsonDict]:
+        """Yield the call, or a piece of its arguments."""
+        yield from self._open.pop(self._reasoning, ())
+        if call.id not in self._open:
+            self._open[call.id] = ({"type": "TOOL_CALL_END", "toolCallId": call.id},)
+            begun: JsonDict = {"toolCallId": call.id, "toolCallName": call.name, "parentMessageId": message_id}
+            yield {"type": "TOOL_CALL_START", **begun}
+        if call.arguments:
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": call.arguments}
 
     def _complete_message(self, message: Message) -> Iterator[JsonDict]:
         """Close the message's text and calls. What did not come in pieces is sent as a whole."""
-        if message.id in self._complete:
-            return
-        if message.id not in self._open.texts:
-            yield from self._write(message.id, text_of(message.content))
-        streamed = {*self._open.calls}
-        yield from self._close()
-        for call in message.tool_calls:
-            if call.id not in streamed:
-                yield from self._write_arguments(message.id, call.id, call.name, call.arguments)
-                yield from self._close()
         self._complete.add(message.id)
+        message_id = str(message.id)
+        if message_id not in self._open:
+            yield from self._write_text(message_id, text_of(message.content))
+        unsent = [call for call in message.tool_calls if call.id not in self._open]
+        yield from self._close()
+        for call in unsent:
+            yield from self._write_call(message_id, call)
+            yield from self._close()
 
-    def _end_text(self, message_id: MessageId) -> Iterator[JsonDict]:
-        if message_id in self._open.texts:
-            self._open.texts.remove(message_id)
-            yield {"type": "TEXT_MESSAGE_END", "messageId": str(message_id)}
-
-    def _write_arguments(self, message_id: MessageId, call_id: str, name: str, delta: str) -> Iterator[JsonDict]:
-        yield from self._end_reasoning()
-        if call_id not in self._open.calls:
-            self._open.calls.add(call_id)
-            yield {
-                "type": "TOOL_CALL_START",
-                "toolCallId": call_id,
-                "toolCallName": name,
-                "parentMessageId": str(message_id),
-            }
-        if delta:
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": delta}
+    def _answer(self, message: Message) -> Iterator[JsonDict]:
+        """Yield the result of a tool, unless it is the client's own."""
+        self._complete.add(message.id)
+        if message.metadata.get(OUTSIDE) != WaitKind.TOOL_RESULT:
+            result: JsonDict = {"toolCallId": message.tool_call_id or "", "content": content_json(message.content)}
+            yield {"type": "TOOL_CALL_RESULT", "messageId": str(message.id), **result}
 
     def _close(self) -> Iterator[JsonDict]:
         """Close everything that is open."""
-        yield from self._end_reasoning()
-        for message_id in tuple(self._open.texts):
-            yield from self._end_text(message_id)
-        for call_id in self._open.calls:
-            yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
-        self._open.calls.clear()
-
-    def _usage(self, run: Run) -> JsonDict:
-        used = part_usage(run, RunPart(number=self._part))
-        if used is None or run.usage.input_tokens is None:
-            return {}
-        read, written = used.input_tokens or 0, used.output_tokens or 0
-        counts: dict[str, JsonValue] = {"inputTokens": read, "outputTokens": written, "totalTokens": read + written}
-        return {"usage": [counts]}
+        yield from chain.from_iterable(self._open.values())
+        self._open.clear()
 
 
 def started(asked: RunAgentInput) -> JsonDict:
     """Return the first event of a stream."""
-    ids: JsonDict = {"threadId": asked.thread_id, "runId": asked.run_id, "protocolVersion": PROTOCOL_VERSION}
-    return {
-        "type": "RUN_STARTED",
-        **ids,
-        **({} if asked.parent_run_id is None else {"parentRunId": asked.parent_run_id}),
-    }
+    parent: JsonDict = {} if asked.parent_run_id is None else {"parentRunId": asked.parent_run_id}
+    ids: JsonDict = {"threadId": asked.thread_id, "runId": asked.run_id, **parent}
+    return {"type": "RUN_STARTED", **ids, "protocolVersion": PROTOCOL_VERSION}
 
 
 def state_of(asked: RunAgentInput, run: Run) -> Iterator[JsonDict]:
@@ -241,32 +217,25 @@ def state_of(asked: RunAgentInput, run: Run) -> Iterator[JsonDict]:
     if isinstance(given, dict):
         kept = given.get(STATE_KEY)
         context = kept.get("context") if isinstance(kept, dict) else None
-        own: JsonDict = {"session_id": str(run.session_id), "run_id": str(run.id), "context": context}
-        if run.context is not None:
-            own["context"] = dict(run.context)
+        own: JsonDict = {"session_id": str(run.session_id), "run_id": str(run.id)}
+        own["context"] = context if run.context is None else dict(run.context)
         yield {"type": "STATE_SNAPSHOT", "snapshot": {**given, STATE_KEY: own}}
 
 
-def snapshot(messages: list[JsonDict]) -> JsonDict:
+def snapshot(messages: Sequence[Message | NewMessage]) -> JsonDict:
     """Return the event with all messages of the thread."""
-    return {"type": "MESSAGES_SNAPSHOT", "messages": [*messages]}
+    return {"type": "MESSAGES_SNAPSHOT", "messages": [message_json(message) for message in messages]}
 
 
 def finished(asked: RunAgentInput, outcome: JsonDict) -> JsonDict:
-    """Return the last event of a run that has not failed."""
-    known = _early_outcome(outcome) if asked.protocol_version is None else {"outcome": outcome}
-    return {"type": "RUN_FINISHED", "threadId": asked.thread_id, "runId": asked.run_id, **known}
+    """Return the last event of a run that has not failed.
 
-
-def _early_outcome(outcome: JsonDict) -> JsonDict:
-    """Return the outcome for a client from before 1.0, which takes an event for invalid that says more."""
-    match outcome["type"]:
-        case "interrupt":
-            return {"outcome": outcome}
-        case "success":
-            return {"outcome": {"type": "success"}}
-        case _:
-            return {}
+    A client from before 1.0 takes an event for invalid that says more than it knows.
+    """
+    end: JsonDict = {"type": "RUN_FINISHED", "threadId": asked.thread_id, "runId": asked.run_id}
+    if asked.protocol_version is not None or outcome["type"] == "interrupt":
+        return {**end, "outcome": outcome}
+    return {**end, "outcome": {"type": "success"}} if outcome["type"] == "success" else end
 
 
 def failed(code: str, detail: str) -> JsonDict:
@@ -298,15 +267,46 @@ def _interrupt(awaited: AwaitedCall, wait: Wait) -> JsonDict:
     if awaited.kind is WaitKind.APPROVAL:
         asked = f"The agent asks to call {awaited.name}."
         return {**base, "reason": "tool_call", "message": asked, "responseSchema": APPROVAL_SCHEMA}
-    named: JsonDict = {} if awaited.server is None else {"metadata": {"server": awaited.server}}
-    question, schema = read_question(awaited.arguments), _answer_schema(awaited)
-    return {**base, "reason": "input_required", "message": question.text, "responseSchema": schema, **named}
+    question = read_question(awaited.arguments)
+    schema: JsonDict = {"type": "string", "enum": [*question.options]} if question.options else {"type": "string"}
+    shown: JsonDict = {**base, "reason": "input_required", "message": question.text, "responseSchema": schema}
+    if awaited.server is not None:  # a question of a tool's server, which may want more than a text
+        shown["metadata"] = {"server": awaited.server}
+        shown["responseSchema"] = json.loads(awaited.arguments).get("schema") or schema
+    return shown
 
 
-def _answer_schema(awaited: AwaitedCall) -> JsonDict:
-    """Return the schema of the answer: of one that a tool's server wants, or of a text."""
-    given = None if awaited.server is None else json.loads(awaited.arguments).get("schema")
-    if isinstance(given, dict) and given:
-        return given
-    options: list[JsonValue] = [*read_question(awaited.arguments).options]
-    return {"type": "string", "enum": options} if options else {"type": "string"}
+def message_json(message: Message | NewMessage) -> JsonDict:
+    """Return a message of the thread. One of the user keeps the id that its client gave it."""
+    shown: JsonDict = {"id": str(message.id), "role": message.role.value, "content": content_json(message.content)}
+    match message.role:
+        case Role.USER:
+            given = message.metadata.get(CLIENT_MESSAGE_ID)
+            shown |= {"id": given} if isinstance(given, str) else {}
+            shown |= {} if message.author is None else {"name": message.author}
+        case Role.TOOL:
+            is_error = message.metadata.get("is_error") is True
+            shown |= {"toolCallId": message.tool_call_id or ""}
+            shown |= {"error": text_of(message.content)} if is_error else {}
+        case Role.ASSISTANT:
+            calls: list[JsonValue] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in message.tool_calls
+            ]
+            shown |= {"content": text_of(message.content)}
+            shown |= {"toolCalls": calls} if calls else {}
+    return shown
+
+
+def content_json(content: Content) -> JsonValue:
+    """Return a text, or the parts of a message with images."""
+    return content if isinstance(content, str) else [_part_json(block) for block in content]
+
+
+def _part_json(block: Block) -> JsonDict:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    if block.url.startswith("data:"):
+        kind, _, data = block.url.removeprefix("data:").partition(";base64,")
+        return {"type": "image", "source": {"type": "data", "mimeType": kind, "value": data}}
+    return {"type": "image", "source": {"type": "url", "value": block.url}}

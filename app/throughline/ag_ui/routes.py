@@ -1,7 +1,7 @@
 """Route of AG-UI: one request is one part of a run, and its answer the events of that part."""
 
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -9,7 +9,6 @@ from fastapi import Query, Request, Response
 
 from throughline.ag_ui.events import AgUiEvents, encode, finished, snapshot, started, state_of
 from throughline.ag_ui.run_input import PROTOCOL, RunAgentInput
-from throughline.ag_ui.thread_messages import message_json, read_thread, read_thread_until_part
 from throughline.chat_protocols.ask_agent import AgentRequest, split_messages
 from throughline.chat_protocols.continue_chat import (
     REQUEST_ID,
@@ -22,22 +21,25 @@ from throughline.chat_protocols.continue_chat import (
     part_of_request,
     user_texts,
 )
-from throughline.chat_protocols.follow_part import new_echo
+from throughline.chat_protocols.follow_part import new_echo, split_run
 from throughline.chat_protocols.stream_turn import stream_turn
-from throughline.db.sessions.find_session import ContinuedSession
-from throughline.domain.basic_types import JsonObject
-from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, text_of
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.basic_types import JsonObject, MessageId, SessionId
+from throughline.domain.message import CLIENT_MESSAGE_ID, Message, NewMessage, Role, text_of
 from throughline.domain.prompt import Overrides
-from throughline.domain.run import Run, RunInput
-from throughline.domain.tool import Resolution, Wait
+from throughline.domain.run import Run, RunInput, user_message
 from throughline.http.body import read_body
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.fields import QueryParameters
-from throughline.http.follow import STREAM_HEADERS, EventStream
+from throughline.http.follow import MEDIA_TYPE, STREAM_HEADERS
 from throughline.http.headers import Idempotency
 from throughline.http.prefix_router import PrefixRouter
+from throughline.wire.overrides import read_client_tools
 
 PARAM = "messages"
+MAX_SNAPSHOT_MESSAGES = 500
+"""Newest messages of a session that a snapshot has. Nothing older is lost: other interfaces read all of it."""
+
 router = PrefixRouter(prefix="/ag-ui", include_in_schema=False)
 
 
@@ -58,67 +60,49 @@ async def run_agent(agent: str, request: Request, call: Writer, options: Annotat
     turn = await (_shown_turn(call, asked) if asked.asks_nothing else begin_turn(_read(request, call, asked, name)))
     if not isinstance(turn, ChatTurn):
         return turn
-    is_bound = options.on_disconnect == "cancel" and not turn.is_joined
-    return _stream(call, asked, turn.bound_to_client() if is_bound else turn)
-
-
-def _stream(call: Call, asked: RunAgentInput, turn: ChatTurn) -> Response:
+    if options.on_disconnect == "cancel" and not turn.is_joined:
+        turn = turn.bound_to_client()
     run = turn.followed.run
-    read = partial(read_thread_until_part, call, run, turn.part)
-    lacks_messages = turn.is_joined or turn.lacks_history
-    printer = AgUiEvents(asked, run, turn.part, read, begins_with_messages=lacks_messages)
-    headers = {"X-Run-Id": str(run.id), "X-Session-Id": str(run.session_id)}
-    return stream_turn(call, turn, printer, headers)
+    read = partial(_read_thread_until_part, call, run, turn.part)
+    printer = AgUiEvents(asked, run, turn.part, read, begins_with_messages=turn.is_joined or turn.lacks_history)
+    return stream_turn(call, turn, printer, {"X-Run-Id": str(run.id), "X-Session-Id": str(run.session_id)})
 
 
 def _read(request: Request, call: Call, asked: RunAgentInput, agent: str) -> ChatRequest:
     """Return what the request asks. Raises InvalidInput for messages that are no chat."""
     source = source_of(request, call)
     instructions, messages = asked.read_messages(source)
-    texts = user_texts(messages)
-    run_input = RunInput(
-        "",
-        next((message.metadata for message in reversed(messages) if message.role is Role.USER), {}),
-        Overrides(instructions=instructions or None).leniently(),
-        asked.read_tools(),
-        echo=new_echo(None, _echo(asked), int(call.services.clock.now().timestamp())),
-    )
-    agent_request = AgentRequest(
-        agent=agent,
-        brought=split_messages(messages, instructions=instructions, param=PARAM),
-        run_input=run_input,
-        param=PARAM,
-        external_id=asked.thread_id,
-    )
+    brought = split_messages(messages, instructions=instructions, param=PARAM)
+    metadata = {} if brought.user_message is None else brought.user_message.metadata
+    overrides = Overrides(instructions=instructions or None).leniently()
+    echo: JsonObject = {REQUEST_ID: asked.run_id}
+    first_echo = new_echo(None, echo, int(call.services.clock.now().timestamp()))
     return ChatRequest(
         call=call,
         source=source,
         name=name_session(asked.thread_id),
-        agent_request=agent_request,
-        texts=texts,
-        echo=_echo(asked),
-        idempotency=_idempotency(asked, messages),
+        agent_request=AgentRequest(
+            agent=agent,
+            brought=brought,
+            run_input=RunInput("", metadata, overrides, read_client_tools(asked.tools), echo=first_echo),
+            param=PARAM,
+            external_id=asked.thread_id,
+        ),
+        texts=user_texts(messages),
+        echo=echo,
+        idempotency=_idempotency(asked, brought.user_message),
         is_retry=False,
         request_id=asked.run_id,
-        decide=partial(_decide, call, asked) if asked.resume else None,
+        decide=partial(asked.decide, call.principal.user_name) if asked.resume else None,
         decided_calls=frozenset(entry.interrupt_id for entry in asked.resume),
         protocol=PROTOCOL,
         agent_word="agent",
     )
 
 
-def _decide(call: Call, asked: RunAgentInput, wait: Wait) -> tuple[Resolution, ...]:
-    return asked.decide(wait, call.principal.user_name)
-
-
-def _echo(asked: RunAgentInput) -> JsonObject:
-    return {REQUEST_ID: asked.run_id}
-
-
-def _idempotency(asked: RunAgentInput, messages: tuple[NewMessage, ...]) -> Idempotency:
+def _idempotency(asked: RunAgentInput, said: NewMessage | None) -> Idempotency:
     """Return the key of thread and run. A repetition may bring more messages, but no other one of the user."""
-    said = [message for message in messages if CLIENT_MESSAGE_ID in message.metadata]
-    newest = (said[-1].metadata[CLIENT_MESSAGE_ID], text_of(said[-1].content)) if said else ()
+    newest = () if said is None else (said.metadata[CLIENT_MESSAGE_ID], text_of(said.content))
     return Idempotency(f"ag-ui-{_hash(asked.thread_id, asked.run_id)}", _hash(*newest))
 
 
@@ -133,14 +117,40 @@ async def _shown_turn(call: Call, asked: RunAgentInput) -> ChatTurn | Response:
     run = None if newest is None else await call.services.database.runs.get_run(call.owner_id, newest)
     if run is not None and (not run.status.is_final or part_of_request(run, asked.run_id) is not None):
         return join_run(run, asked.run_id)
-    shown = _shown(call, asked, continued, run)
-    return EventStream(shown, STREAM_HEADERS, send_timeout_seconds=call.config.send_timeout_seconds)
-
-
-async def _shown(
-    call: Call, asked: RunAgentInput, continued: ContinuedSession | None, run: Run | None
-) -> AsyncGenerator[bytes]:
-    stored = [] if continued is None else await read_thread(call, continued.session.id)
+    stored = [] if continued is None else await _read_thread(call, continued.session.id)
     state = () if run is None else state_of(asked, run)
-    messages = snapshot([message_json(message) for message in stored])
-    yield encode(started(asked), *state, messages, finished(asked, {"type": "success"}))
+    shown = encode(started(asked), *state, snapshot(stored), finished(asked, {"type": "success"}))
+    return Response(shown, headers=STREAM_HEADERS, media_type=MEDIA_TYPE)
+
+
+async def _read_thread(call: Call, session_id: SessionId) -> list[Message]:
+    """Return the newest messages of the session, oldest first, beginning with a message of the user."""
+    newest_first: list[Message] = []
+    before: int | None = None
+    while len(newest_first) < MAX_SNAPSHOT_MESSAGES:
+        query = MessageQuery(before=before, limit=MAX_SNAPSHOT_MESSAGES - len(newest_first), order="desc")
+        page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
+        newest_first += page.items
+        if page.next_cursor is None:
+            return newest_first[::-1]
+        before = int(page.next_cursor)
+    while newest_first and newest_first[-1].role is not Role.USER:
+        newest_first.pop()
+    return newest_first[::-1]
+
+
+async def _read_thread_until_part(
+    call: Call, run: Run, part: int, complete: frozenset[MessageId]
+) -> Sequence[Message | NewMessage]:
+    """Return the thread's messages without those that the part of the run has made, except for those `complete`.
+
+    If the thread has gone on since the run, all of them are returned. The run's own message of the user is always among
+    the messages, also before it is stored.
+    """
+    stored = await _read_thread(call, run.session_id)
+    unsent: set[MessageId] = set()
+    if stored and stored[-1].run_id == run.id:
+        parts = split_run(run, [message for message in stored if message.run_id == run.id])
+        unsent = {message.id for later in parts[part:] for message in later.made} - complete
+    is_stored = any(message.id == run.user_message_id for message in stored)
+    return [*(one for one in stored if one.id not in unsent), *(() if is_stored else (user_message(run),))]

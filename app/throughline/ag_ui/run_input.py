@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
 from pydantic.alias_generators import to_camel
 
 from throughline.domain.errors import InvalidInput
@@ -26,20 +26,23 @@ from throughline.domain.message import (
     is_blank,
     text_of,
 )
-from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution, Wait, WaitKind, check_answers
 from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, ExternalId, optional_content_kind
-from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, content_of_blocks
-from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools, read_client_tools
+from throughline.http.openai_messages import (
+    FOREIGN,
+    INSTRUCTING,
+    MAX_CALLS,
+    MAX_MESSAGES,
+    ImportedCall,
+    content_of_blocks,
+)
+from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools
 
 PROTOCOL = "ag-ui"
 MAX_ID = 200
-INSTRUCTING = frozenset({"system", "developer"})
+IMAGE = re.compile(IMAGE_URL)
 NOT_SENT = frozenset({"activity", "reasoning"})
 """Roles of messages that clients keep for themselves, or show only."""
-
-IMAGE = re.compile(IMAGE_URL)
-NOT_ANSWERED = "The user gave no answer."
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 
@@ -47,14 +50,7 @@ Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 class AgUiModel(BaseModel):
     """An object of AG-UI."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        strict=True,
-        frozen=True,
-        alias_generator=to_camel,
-        validate_by_name=False,
-        validate_by_alias=True,
-    )
+    model_config = ConfigDict(**FOREIGN, alias_generator=to_camel)
 
 
 class AgUiSource(AgUiModel):
@@ -73,20 +69,6 @@ class AgUiPart(AgUiModel):
     source: AgUiSource | None = None
 
 
-class AgUiFunction(AgUiModel):
-    """The called function; `arguments` is the text that the model wrote."""
-
-    name: Id
-    arguments: str
-
-
-class CalledTool(AgUiModel):
-    """A tool call of an assistant's message."""
-
-    id: Id
-    function: AgUiFunction
-
-
 class AgUiMessage(AgUiModel):
     """A message of the client's chat."""
 
@@ -100,22 +82,22 @@ class AgUiMessage(AgUiModel):
         Discriminator(lambda value: "(activity)" if isinstance(value, dict) else optional_content_kind(value)),
     ] = None
     name: str | None = Field(None, max_length=MAX_ID)
-    tool_calls: list[CalledTool] | None = Field(None, max_length=MAX_CALLS)
+    tool_calls: list[ImportedCall] | None = Field(None, max_length=MAX_CALLS)
     tool_call_id: str | None = Field(None, max_length=MAX_ID)
     error: str | None = None
 
 
-class FrontEndTool(AgUiModel):
+class FrontEndTool(ClientToolIn):
     """A tool that the client runs. Without a schema it takes no arguments."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    description: str = Field(max_length=4_000)
-    parameters: dict[str, JsonValue] | None = None
+    model_config = FOREIGN
 
-    def read(self) -> ClientToolIn:
-        """Return the tool in the form of REST, which checks it."""
-        parameters = self.parameters or {"type": "object", "properties": {}}
-        return ClientToolIn(name=self.name, description=self.description, parameters=parameters)
+    description: str = Field(max_length=4_000)
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _read_parameters(cls, given: object) -> object:
+        return {"type": "object", "properties": {}} if given in (None, {}) else given
 
 
 class AmbientContext(AgUiModel):
@@ -133,11 +115,6 @@ class ResumeEntry(AgUiModel):
     payload: JsonValue = None
 
 
-def _check_tools(tools: list[FrontEndTool]) -> list[FrontEndTool]:
-    check_client_tools([tool.read() for tool in tools])
-    return tools
-
-
 class RunAgentInput(AgUiModel):
     """A request to run an agent. `state` and `forwarded_props` are the client's own."""
 
@@ -147,7 +124,7 @@ class RunAgentInput(AgUiModel):
     protocol_version: str | None = Field(None, max_length=MAX_ID, description="not sent by clients from before 1.0")
     messages: list[AgUiMessage] = Field(max_length=MAX_MESSAGES)
     state: JsonValue = None
-    tools: Annotated[list[FrontEndTool], Field(max_length=MOST_TOOLS), AfterValidator(_check_tools)] = Field(
+    tools: Annotated[list[FrontEndTool], Field(max_length=MOST_TOOLS), AfterValidator(check_client_tools)] = Field(
         default_factory=list
     )
     context: list[AmbientContext] = Field(default_factory=list, max_length=100)
@@ -159,33 +136,27 @@ class RunAgentInput(AgUiModel):
         sent = [message for message in self.messages if message.role not in NOT_SENT | INSTRUCTING]
         return not self.resume and (not sent or sent[-1].role == "assistant")
 
-    def read_tools(self) -> tuple[ToolSpec, ...]:
-        """Return the client's tools as domain values."""
-        return read_client_tools([tool.read() for tool in self.tools])
-
     def read_messages(self, source: Source) -> tuple[str, tuple[NewMessage, ...]]:
         """Return what the agent is told besides its own instructions, and the messages of the chat.
 
         Raises InvalidInput for a part of a kind that is not supported, or a result that names no call.
         """
-        called: dict[str, str] = {}
+        called = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
         newest_result = {one.tool_call_id: place for place, one in enumerate(self.messages) if one.role == "tool"}
-        told: list[str] = []
-        messages: list[NewMessage] = []
+        told, messages = list[str](), list[NewMessage]()
         for place, message in enumerate(self.messages):
             if message.role in INSTRUCTING:
                 told.append(text_of(_content(message, place)))
             elif message.role == "tool" and newest_result[message.tool_call_id] != place:
                 continue  # a client's own result of a call that it has approved, before the tool's
             elif message.role not in NOT_SENT:
-                called |= {call.id: call.function.name for call in message.tool_calls or ()}
                 messages.append(_read(message, place, called, source))
         while self.resume and messages and messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls:
             messages.pop()  # what was shown of an answer before the run waited
         told += [f"{one.description}: {one.value}" for one in self.context]
         return "\n\n".join(text for text in told if not is_blank(text)), tuple(messages)
 
-    def decide(self, wait: Wait, author: str) -> tuple[Resolution, ...]:
+    def decide(self, author: str, wait: Wait) -> tuple[Resolution, ...]:
         """Return what the request gives to the calls of a wait. Raises InvalidInput for an answer that does not fit."""
         given = tuple(_resolution(place, entry, wait, author) for place, entry in enumerate(self.resume))
         try:
@@ -208,9 +179,8 @@ def _read(message: AgUiMessage, place: int, called: Mapping[str, str], source: S
             said = content or message.error or ""
             return NewMessage(Role.TOOL, said, source, tool_call_id=message.tool_call_id, name=name)
         case "assistant":
-            calls = tuple(
-                ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
-            )
+            made = message.tool_calls or ()
+            calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in made)
             return NewMessage(Role.ASSISTANT, content, source, tool_calls=calls)
         case _:
             metadata: dict[str, JsonValue] = {CLIENT_MESSAGE_ID: message.id, CLIENT_PROTOCOL: PROTOCOL}
@@ -257,7 +227,7 @@ def _resolution(place: int, entry: ResumeEntry, wait: Wait, author: str) -> Reso
         )
     if kind is WaitKind.APPROVAL:
         return _decision(entry, f"resume.{place}.payload", author)
-    payload = entry.payload if is_given else NOT_ANSWERED
+    payload = entry.payload if is_given else "The user gave no answer."
     text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
     _check_length(text, MAX_OUTPUT, f"resume.{place}.payload")
     return Resolution(entry.interrupt_id, text, is_error=not is_given, author=author)
@@ -273,8 +243,10 @@ def _decision(entry: ResumeEntry, field: str, author: str) -> Resolution:
             decision, arguments = ApprovalDecision.EDIT, json.dumps(edited, ensure_ascii=False)
         case True | {"approved": True}:
             decision = ApprovalDecision.APPROVE
+        case {"approved": False, "reason": str() as text}:
+            decision = ApprovalDecision.REJECT
         case False | {"approved": False}:
-            decision, text = ApprovalDecision.REJECT, _reason(entry.payload)
+            decision = ApprovalDecision.REJECT
         case _:
             raise InvalidInput(
                 'A call waits for approval: send {"approved": true}, {"approved": true, "editedArgs": {…}} or '
@@ -284,11 +256,6 @@ def _decision(entry: ResumeEntry, field: str, author: str) -> Resolution:
     _check_length(arguments or "", MAX_OUTPUT, field)
     _check_length(text, MAX_REASON, field)
     return Resolution(entry.interrupt_id, text, decision=decision, arguments=arguments, author=author)
-
-
-def _reason(payload: JsonValue) -> str:
-    reason = payload.get("reason") if isinstance(payload, dict) else ""
-    return reason if isinstance(reason, str) else ""
 
 
 def _check_length(text: str, most: int, field: str) -> None:
