@@ -64,6 +64,30 @@ class PlayedRun:
     events: tuple[Event, ...]
     said: Said
 
+    @property
+    def end(self) -> RunEnded | RunWaiting:
+        """The last event."""
+        last = self.events[-1]
+        assert isinstance(last, RunEnded | RunWaiting)
+        return last
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages that are stored at the end, without an answer that says nothing."""
+        stored = [event.message for event in self.events if isinstance(event, MessageCompleted | ToolAnswered)]
+        return [message for message in stored if message.content or message.tool_calls]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the run ended before its answer was complete."""
+        return self.end.run.status in {RunStatus.FAILED, RunStatus.CANCELLED}
+
+    def with_unfinished_step(self) -> "PlayedRun":
+        """Return the run with pieces of a step that is never complete, if it was cut."""
+        step = MessageId(UUID(int=9))
+        pieces = ReasoningDelta(step, "Hm."), MessageDelta(step, "We"), ToolCallDelta(step, 0, "cut", "weather", '{"a')
+        return replace(self, events=(*self.events[:-1], *pieces, self.end)) if self.is_cut else self
+
 
 STEPS = st.builds(
     PlayedStep,
