@@ -15,6 +15,8 @@ from fakes.played_runs import WEATHER, PlayedRun, runs
 from service.test_generated_clients import run
 from throughline.ag_ui.events import AgUiEvents, message_json
 from throughline.ag_ui.run_input import RunAgentInput
+from throughline.chat_protocols.continue_chat import ChatTurn
+from throughline.chat_protocols.follow_part import FollowedPart
 from throughline.domain.basic_types import MessageId
 from throughline.domain.events import RunEvent
 from throughline.domain.message import Message, Source
@@ -23,13 +25,13 @@ from throughline.domain.run import RunStatus
 ASKED = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "protocolVersion": "1.0", "messages": []})
 
 
-async def printed(made_by: PlayedRun, *, begins_with_messages: bool = False) -> bytes:
+async def printed(made_by: PlayedRun, *, is_joined: bool = False) -> bytes:
     """Return the whole stream."""
 
     async def read(complete: frozenset[MessageId]) -> list[Message]:
         return [one for one in made_by.messages if one.id in complete]
 
-    printer = AgUiEvents(ASKED, made_by.run, 0, read, begins_with_messages=begins_with_messages)
+    printer = AgUiEvents(ASKED, ChatTurn(0, FollowedPart(made_by.run), is_joined=is_joined), read)
     made = [await printer.begin()]
     for place, event in enumerate(made_by.with_unfinished_step().events, start=1):
         made.append(await printer.show(RunEvent(made_by.run.id, place, event)))
@@ -96,7 +98,7 @@ def random_cases(count: int) -> list[ReadByClient]:
     @settings(max_examples=count, database=None, deadline=None, phases=(Phase.generate,), derandomize=True)
     @given(runs(), st.booleans(), st.integers(1, 10_000))
     def add(run: PlayedRun, is_cut: bool, at: int) -> None:  # noqa: FBT001  # hypothesis passes it
-        whole = asyncio.run(printed(run, begins_with_messages=is_cut)).decode()
+        whole = asyncio.run(printed(run, is_joined=is_cut)).decode()
         cut = asyncio.run(printed(run)).decode()
         cases.append(ReadByClient(run, [cut[: at % len(cut)], whole] if is_cut else [whole]))
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from throughline.ag_ui.run_input import RunAgentInput
+from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import RunPart, part_usage
 from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.elicitation import call_of_question
@@ -66,26 +67,24 @@ class AgUiEvents:
     """Printer of one part of a run (`chat_protocols/stream_turn.py`).
 
     `read_thread` returns the thread's messages; of those that the part has made, the given ones. It is asked at the
-    beginning if `begins_with_messages`, and after a reset. `part` is the number of the run's part.
+    beginning if the client lacks messages, and after a reset.
     """
 
     asked: RunAgentInput
-    run: Run
-    part: int
+    turn: ChatTurn
     read_thread: ReadThread
-    begins_with_messages: bool
     _complete: set[MessageId] = field(init=False, default_factory=set)
     """Messages that the client has, from events or a snapshot."""
     _open: dict[str, tuple[JsonDict, ...]] = field(init=False, default_factory=dict)
     """Events that end what is being sent, by its id: the reasoning, texts and calls."""
-    _reasoning: str = field(init=False, default="")
+    _reasoning: str = field(init=False, default="none yet")
     """Id of the newest reasoning."""
     _spans: int = field(init=False, default=0)
 
     async def begin(self) -> bytes:
         """Return the run's beginning: the state, and the thread's messages if the client lacks some of them."""
-        made = [started(self.asked), *state_of(self.asked, self.run)]
-        if self.begins_with_messages:
+        made = [started(self.asked), *state_of(self.asked, self.turn.followed.run)]
+        if self.turn.is_joined or self.turn.lacks_history:
             made.append(await self._thread())
         return encode(*made)
 
@@ -119,7 +118,7 @@ class AgUiEvents:
         error = run.error or UNKNOWN_ERROR
         is_failed = run.status is RunStatus.FAILED
         last = failed(error.type, error.detail) if is_failed else finished(self.asked, _outcome(event))
-        used = part_usage(run, RunPart(number=self.part))
+        used = part_usage(run, RunPart(number=self.turn.part))
         if used is not None and run.usage.input_tokens is not None:
             read, written = used.input_tokens or 0, used.output_tokens or 0
             last["usage"] = [{"inputTokens": read, "outputTokens": written, "totalTokens": read + written}]

@@ -27,7 +27,7 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, MessageId, SessionId
 from throughline.domain.message import CLIENT_MESSAGE_ID, Message, NewMessage, Role, text_of
 from throughline.domain.prompt import Overrides
-from throughline.domain.run import Run, RunInput, user_message
+from throughline.domain.run import RunInput, user_message
 from throughline.http.body import read_body
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.fields import QueryParameters
@@ -63,8 +63,7 @@ async def run_agent(agent: str, request: Request, call: Writer, options: Annotat
     if options.on_disconnect == "cancel" and not turn.is_joined:
         turn = turn.bound_to_client()
     run = turn.followed.run
-    read = partial(_read_thread_until_part, call, run, turn.part)
-    printer = AgUiEvents(asked, run, turn.part, read, begins_with_messages=turn.is_joined or turn.lacks_history)
+    printer = AgUiEvents(asked, turn, partial(_read_thread_until_part, call, turn))
     return stream_turn(call, turn, printer, {"X-Run-Id": str(run.id), "X-Session-Id": str(run.session_id)})
 
 
@@ -140,17 +139,19 @@ async def _read_thread(call: Call, session_id: SessionId) -> list[Message]:
 
 
 async def _read_thread_until_part(
-    call: Call, run: Run, part: int, complete: frozenset[MessageId]
+    call: Call, turn: ChatTurn, complete: frozenset[MessageId]
 ) -> Sequence[Message | NewMessage]:
-    """Return the thread's messages without those that the part of the run has made, except for those `complete`.
+    """Return the thread's messages without those that the turn's part has made, except for those `complete`.
 
     If the thread has gone on since the run, all of them are returned. The run's own message of the user is always among
     the messages, also before it is stored.
     """
+    run = turn.followed.run
     stored = await _read_thread(call, run.session_id)
     unsent: set[MessageId] = set()
     if stored and stored[-1].run_id == run.id:
         parts = split_run(run, [message for message in stored if message.run_id == run.id])
-        unsent = {message.id for later in parts[part:] for message in later.made} - complete
-    is_stored = any(message.id == run.user_message_id for message in stored)
-    return [*(one for one in stored if one.id not in unsent), *(() if is_stored else (user_message(run),))]
+        unsent = {message.id for later in parts[turn.part :] for message in later.made} - complete
+    shown = [message for message in stored if message.id not in unsent]
+    is_stored = any(message.id == run.user_message_id for message in shown)
+    return shown if is_stored else [*shown, user_message(run)]
