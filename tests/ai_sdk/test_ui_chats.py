@@ -237,6 +237,21 @@ async def test_a_branch_with_an_answered_question_is_continued(database: Databas
         assert len(await sessions(stage)) == 2
 
 
+async def test_a_branch_with_a_declined_question_is_continued(database: Database) -> None:
+    async with open_chat_stage(database, agent=BUYS, tool_servers=shop()) as stage:
+        stage.model.script(Call((BUY,)), Say("A pity."), Say("Other."), Say("Bye."))
+        chat = stage.chat()
+        asked = await chat.say("buy shoes")
+        asked.call("call_1:1").update(state="output-error", errorText="I do not want to say it.")
+        await chat.answer()
+        chat.messages[0]["parts"][0]["text"] = "buy"
+
+        await chat.say("change it")
+        await chat.say("bye")
+
+        assert len(await sessions(stage)) == 2
+
+
 async def test_a_message_that_is_sent_again_is_answered_once(stage: ChatStage) -> None:
     stage.model.script(Say("one"))
     chat = stage.chat()

@@ -88,8 +88,10 @@ class MessagePart(BaseModel):
 
     @property
     def result(self) -> str:
-        """The text of the call's result."""
+        """The text of the call's result. A question of a tool's server that is not answered is declined."""
         match self.state:
+            case "output-error" if self.name == ASK_USER and call_of_question(self.call_id or ""):
+                return DECLINE
             case "output-available":
                 return self.output if isinstance(self.output, str) else json.dumps(self.output, ensure_ascii=False)
             case "output-error":
@@ -199,11 +201,10 @@ def read_messages(messages: Sequence[UIMessage], source: Source) -> ReadMessages
 
 
 def _answered_questions(answer: UIMessage) -> Iterator[str]:
-    """Yield what the user has answered to questions of the model and of tools' servers, which may be declined."""
+    """Yield what the user has answered to questions of the model and of tools' servers."""
     for part in answer.parts:
         if part.is_tool and part.name == ASK_USER and part.has_result:
-            is_declined = part.state == "output-error" and call_of_question(part.call_id or "") != ""
-            yield DECLINE if is_declined else clean_text(part.result)
+            yield clean_text(part.result)
 
 
 def _user_message(message: UIMessage, source: Source, where: str) -> NewMessage:
