@@ -1,5 +1,7 @@
 """What is refused, as a sentence that `useChat` shows, and the document of the routes."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -7,8 +9,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from fakes.ai_sdk_stage import ChatStage
-from fakes.api_stage import ApiStage
+from fakes.api_stage import LOCAL, ApiStage, set_stage
 from fakes.scripted_model import Call
+from fakes.waiting import HANG_SECONDS
+from throughline.ai_sdk.front_end import AI_SDK
+from throughline.db.database import Database
 from throughline.domain.message import ToolCall
 
 HI = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
@@ -82,6 +87,22 @@ async def test_requests_that_reach_no_chat_are_refused_with_a_sentence(keyed: Ap
     assert [one.status_code for one in unknown] == [404] * 4
     assert {one.text for one in unknown} == {unknown[0].text}
     assert wrong_page.text == "limit: Must be 1 or more."
+
+
+async def test_a_body_that_does_not_arrive_ends_its_connection(database: Database) -> None:
+    config = replace(LOCAL, body_timeout_seconds=0.2)
+    async with set_stage(database, config).with_front_ends(config, AI_SDK).served() as http:
+        reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        writer.write(
+            b"POST /ai-sdk/assistant HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 100\r\n\r\n{"id"'
+        )
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HANG_SECONDS)).lower()
+        writer.close()
+
+    assert head.startswith(b"http/1.1 408")
+    assert b"connection: close" in head
+    assert b"content-type: text/plain" in head
 
 
 async def test_an_answer_that_gives_its_turn_nothing_is_refused(stage: ChatStage) -> None:

@@ -1,7 +1,6 @@
 """Errors as `useChat` shows them: it takes the whole text of an answer as the error's message."""
 
 from collections.abc import Callable, Coroutine
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request, Response
@@ -10,8 +9,7 @@ from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 
 from throughline.domain.errors import ThroughlineError
-from throughline.http.problem_documents import headers_of, invalid_request
-from throughline.http.route_errors import PROBLEM_KINDS
+from throughline.http.problem_documents import error_problem, invalid_request
 
 
 class AiSdkRoute(APIRoute):
@@ -35,9 +33,7 @@ class AiSdkRoute(APIRoute):
 
 
 def _as_text(error: ThroughlineError) -> Response:
-    kind = PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"])
-    retry = (
-        {"Retry-After": "2"} if kind.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS} else {}
-    )
-    headers = {"Cache-Control": "no-store", **retry, **headers_of(error)}
-    return PlainTextResponse(error.detail, kind.status, headers)
+    """Return the error with the status and the headers of its problem document."""
+    problem = error_problem(error)
+    del problem.headers["Content-Type"], problem.headers["Content-Length"]
+    return PlainTextResponse(error.detail, problem.status_code, problem.headers)
