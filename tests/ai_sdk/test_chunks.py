@@ -7,7 +7,7 @@ from hypothesis import given
 
 from fakes.ai_sdk_client import read_answer, read_chunks, said
 from fakes.played_runs import PlayedRun, runs
-from throughline.ai_sdk.chunks import ChunkPrinter, StreamedAnswer
+from throughline.ai_sdk.chunks import ChunkPrinter
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import FollowedPart
 from throughline.domain.errors import InvalidInput
@@ -18,8 +18,7 @@ from throughline.http.call import Call
 
 def printer_of(played: PlayedRun) -> ChunkPrinter:
     """Return a printer that has no database: the events of these runs are complete."""
-    answer = StreamedAnswer(ChatTurn(0, FollowedPart(played.run)), str(played.run.id))
-    return ChunkPrinter(cast("Call", None), answer)
+    return ChunkPrinter(cast("Call", None), ChatTurn(0, FollowedPart(played.run)), str(played.run.id))
 
 
 async def printed(played: PlayedRun) -> str:

@@ -1,21 +1,76 @@
 """The stored messages of a chat as UIMessages, for the initial messages of `useChat`.
 
-A turn's messages are one answer with the id of its run, as its stream has it.
+A turn's messages are one answer with the id of its run, as its stream has it. Both have the same states of calls.
 """
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 
-from throughline.ai_sdk.chunks import NOT_FINISHED, REJECTED, answered_questions, output_value
 from throughline.ai_sdk.request import DYNAMIC_TOOL, TOOL
 from throughline.db.sessions.messages import MessageQuery
-from throughline.domain.basic_types import JsonValue, RunId, SessionId
-from throughline.domain.elicitation import ASK_USER
-from throughline.domain.message import CLIENT_MESSAGE_ID, Content, Message, Role, TextBlock, ToolCall, text_of
-from throughline.domain.run import Run
-from throughline.domain.tool import OUTSIDE, ApprovalDecision, Resolution, Wait, WaitKind, send_again
+from throughline.domain.basic_types import JsonValue, SessionId
+from throughline.domain.elicitation import ASK_USER, QUESTIONS_KEY
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.message import CLIENT_MESSAGE_ID, Message, NewMessage, Role, TextBlock, ToolCall, text_of
+from throughline.domain.run import Run, user_message
+from throughline.domain.tool import OUTSIDE, ApprovalDecision, Wait, WaitKind, send_again
+from throughline.http.body import parse_json
 from throughline.http.call import Call
 from throughline.wire.json_shape import JsonDict
+
+
+def output_state(output: JsonValue, *, is_error: bool = False) -> JsonDict:
+    """Return the state of a call that has this output."""
+    return (
+        {"state": "output-error", "errorText": output} if is_error else {"state": "output-available", "output": output}
+    )
+
+
+NOT_FINISHED = output_state("The call was not finished.", is_error=True)
+
+
+def result_state(result: Message) -> JsonDict:
+    """Return the state of a call with its stored result."""
+    decision = result.metadata.get("decision")
+    is_denied = decision == ApprovalDecision.REJECT
+    is_error = result.metadata.get("is_error") is True
+    output = text_of(result.content) if is_error else _value(result)
+    state: JsonDict = {"state": "output-denied"} if is_denied else output_state(output, is_error=is_error)
+    if decision is None:
+        return state
+    reason = {"reason": result.metadata["reason"]} if result.metadata.get("reason") else {}
+    return {**state, "approval": {"id": result.tool_call_id, "approved": not is_denied, **reason}}
+
+
+def _value(result: Message) -> JsonValue:
+    """Return the text of a result; of a tool's result that is a JSON object or array, its value."""
+    text = text_of(result.content)
+    if text[:1] in {"{", "["} and result.name != ASK_USER:
+        with suppress(ThroughlineError):
+            return parse_json(text.encode())
+    return text
+
+
+def answered_questions(result: Message) -> Iterator[tuple[ToolCall, JsonDict]]:
+    """Yield the questions that the server of the call's tool has asked, as calls of `ask_user`, with their states."""
+    asked = result.metadata.get(QUESTIONS_KEY)
+    for number, one in enumerate(asked if isinstance(asked, list) else (), start=1):
+        if isinstance(one, dict) and isinstance(one.get("answer"), str):
+            arguments = json.dumps({"question": one.get("question")})
+            yield ToolCall(f"{result.tool_call_id}:{number}", ASK_USER, arguments), output_state(one["answer"])
+
+
+def own_tools(run: Run) -> frozenset[str]:
+    """Return the names of the tools whose calls the run's client gives an output."""
+    return frozenset((ASK_USER, *(tool.name for tool in run.input.client_tools)))
+
+
+def input_of(call: ToolCall) -> JsonValue:
+    """Return the arguments of a call as JSON."""
+    arguments: JsonValue = send_again(call.arguments).value  # type: ignore[assignment]  # parsed from JSON
+    return arguments
 
 
 async def read_history(
@@ -27,13 +82,16 @@ async def read_history(
     user's message is shown before it is stored, its answer once it waits or has ended.
     """
     messages = await _read(call, session_id, before, limit)
-    is_running = newest is not None and newest.status.needs_worker
-    shown = [one for one in messages if not (is_running and newest and one.run_id == newest.id and _is_answer(one))]
-    made = list(_ui_messages(shown, newest))
+    made: list[JsonDict] = []
+    for (is_users, run_id), group in groupby(messages, key=lambda one: (one.role is Role.USER, one.run_id)):
+        run = newest if newest is not None and newest.id == run_id else None
+        if is_users:
+            made += [_user_json(one, _metadata(one)) for one in group]
+        elif run is None or not run.status.needs_worker:
+            made.append(_answer_json([*group], run))
     is_missing = newest is not None and before is None and all(one.run_id != newest.id for one in messages)
     if newest is not None and is_missing and not newest.status.is_final:
-        asked = newest.input
-        made.append(_user_json(str(newest.user_message_id), asked.content, asked.metadata.get(CLIENT_MESSAGE_ID), {}))
+        made.append(_user_json(user_message(newest), {}))
     return made
 
 
@@ -49,36 +107,18 @@ async def _read(call: Call, session_id: SessionId, before: int | None, limit: in
         before = newest_first[-1].position
 
 
-def _is_answer(message: Message) -> bool:
-    return message.role is not Role.USER
-
-
-def _ui_messages(messages: Sequence[Message], newest: Run | None) -> Iterator[JsonDict]:
-    """Yield a UIMessage for each message of a user, and one for all messages of an answer."""
-    for (is_answer, run_id), group in groupby(messages, key=lambda one: (_is_answer(one), one.run_id)):
-        found = list(group)
-        if is_answer:
-            yield _answer_json(found, run_id, newest if newest is not None and newest.id == run_id else None)
-            continue
-        for one in found:
-            yield _user_json(str(one.id), one.content, one.metadata.get(CLIENT_MESSAGE_ID), _metadata(one))
-
-
-def _user_json(message_id: str, content: Content, client_id: JsonValue, metadata: JsonDict) -> JsonDict:
+def _user_json(message: Message | NewMessage, metadata: JsonDict) -> JsonDict:
     """Return a user's message, with the id that the client gave it if it gave one."""
-    blocks = (TextBlock(content),) if isinstance(content, str) else content
-    parts: list[JsonValue] = [
-        {"type": "text", "text": block.text}
-        if isinstance(block, TextBlock)
-        else {"type": "file", "mediaType": _media_type(block.url), "url": block.url}
-        for block in blocks
-    ]
-    shown = client_id if isinstance(client_id, str) else message_id
+    content, client_id = message.content, message.metadata.get(CLIENT_MESSAGE_ID)
+    parts: list[JsonValue] = []
+    for block in (TextBlock(content),) if isinstance(content, str) else content:
+        if isinstance(block, TextBlock):
+            parts.append({"type": "text", "text": block.text})
+            continue
+        kind = block.url[5:].partition(";")[0] if block.url.startswith("data:") else "image"
+        parts.append({"type": "file", "mediaType": kind, "url": block.url})
+    shown = client_id if isinstance(client_id, str) else str(message.id)
     return {"id": shown, "role": "user", "metadata": metadata, "parts": parts}
-
-
-def _media_type(url: str) -> str:
-    return url[5:].partition(";")[0] if url.startswith("data:") else "image"
 
 
 def _metadata(message: Message) -> JsonDict:
@@ -90,22 +130,27 @@ def _metadata(message: Message) -> JsonDict:
     }
 
 
-def _answer_json(messages: Sequence[Message], run_id: RunId | None, run: Run | None) -> JsonDict:
+def _answer_json(messages: Sequence[Message], run: Run | None) -> JsonDict:
     """Return the messages of an answer as one. `run` is its run if that is the chat's newest."""
     wait = None if run is None or run.waiting_for is None else run.wait
-    own_tools = {ASK_USER, *(() if run is None else (tool.name for tool in run.input.client_tools))}
+    own = frozenset({ASK_USER}) if run is None else own_tools(run)
     results = {one.tool_call_id: one for one in messages if one.role is Role.TOOL}
     parts: list[JsonValue] = []
     for step in (one for one in messages if one.role is Role.ASSISTANT):
         parts += _step_parts(step)
         for call in step.tool_calls:
             result = results.get(call.id)
-            is_own = call.name in own_tools or (result is not None and result.metadata.get(OUTSIDE) == "tool_result")
-            parts.append({**_tool(call, is_own=is_own), **_state(call, result, wait)})
-            parts += _question_parts(result)
-    parts += _open_questions(wait, {call.id for one in messages for call in one.tool_calls})
-    shown = str(messages[0].id if run_id is None else run_id)
-    return {"id": shown, "role": "assistant", "metadata": _metadata(messages[0]), "parts": parts}
+            is_own = call.name in own or (result is not None and result.metadata.get(OUTSIDE) == WaitKind.TOOL_RESULT)
+            state = _waiting_state(call.id, wait) if result is None else result_state(result)
+            parts.append({**_tool(call, is_own=is_own), **state})
+            asked = () if result is None else answered_questions(result)
+            parts += [{**_tool(question, is_own=True), **answered} for question, answered in asked]
+    called = {call.id for one in messages for call in one.tool_calls}
+    for awaited in () if wait is None else wait.calls:
+        if awaited.id not in called:  # a question of a tool's server, which is a call that no model has made
+            parts.append({**_tool(awaited.call, is_own=True), **_waiting_state(awaited.id, wait)})
+    first = messages[0]
+    return {"id": str(first.run_id or first.id), "role": "assistant", "metadata": _metadata(first), "parts": parts}
 
 
 def _step_parts(step: Message) -> Iterator[JsonDict]:
@@ -120,57 +165,19 @@ def _tool(call: ToolCall, *, is_own: bool) -> JsonDict:
     kind: JsonDict = {"type": f"{TOOL}{call.name}"}
     if not is_own:
         kind = {"type": DYNAMIC_TOOL, "toolName": call.name, "providerExecuted": True}
-    arguments: JsonValue = send_again(call.arguments).value  # type: ignore[assignment]  # parsed from JSON
-    return {**kind, "toolCallId": call.id, "input": arguments}
+    return {**kind, "toolCallId": call.id, "input": input_of(call)}
 
 
-def _state(call: ToolCall, result: Message | None, wait: Wait | None) -> JsonDict:
-    """Return the state of a call with its output: of a stored result, or of what the turn waits for."""
-    if result is not None:
-        return _result_state(result)
+def _waiting_state(call_id: str, wait: Wait | None) -> JsonDict:
+    """Return the state of a call without a result: what the turn waits for, or was given."""
     if wait is None:
-        return {"state": "output-error", "errorText": NOT_FINISHED}
-    kind, given = wait.kind_of(call.id), wait.resolution_for(call.id)
+        return NOT_FINISHED
+    kind, given = wait.kind_of(call_id), wait.resolution_for(call_id)
     if kind is WaitKind.APPROVAL:
-        return _approval_state(call, given)
-    return {"state": "input-available"} if kind is None or given is None else _given_state(given)
-
-
-def _result_state(result: Message) -> JsonDict:
-    decision = result.metadata.get("decision")
-    is_denied = decision == REJECTED
-    approval: JsonDict = {}
-    if decision is not None:
-        reason = {"reason": result.metadata["reason"]} if result.metadata.get("reason") else {}
-        approval = {"approval": {"id": result.tool_call_id, "approved": not is_denied, **reason}}
-    if is_denied:
-        return {"state": "output-denied", **approval}
-    if result.metadata.get("is_error") is True:
-        return {"state": "output-error", "errorText": text_of(result.content), **approval}
-    return {"state": "output-available", "output": output_value(result), **approval}
-
-
-def _approval_state(call: ToolCall, given: Resolution | None) -> JsonDict:
-    if given is None:
-        return {"state": "approval-requested", "approval": {"id": call.id}}
-    is_approved = given.decision is not ApprovalDecision.REJECT
-    return {"state": "approval-responded", "approval": {"id": call.id, "approved": is_approved}}
-
-
-def _given_state(given: Resolution) -> JsonDict:
-    if given.is_error:
-        return {"state": "output-error", "errorText": given.text}
-    return {"state": "output-available", "output": given.text}
-
-
-def _question_parts(result: Message | None) -> Iterator[JsonDict]:
-    """Yield the answered questions of the server of a call's tool, as the stream showed them."""
-    for question, answer in () if result is None else answered_questions(result):
-        yield {**_tool(question, is_own=True), "state": "output-available", "output": answer}
-
-
-def _open_questions(wait: Wait | None, called: set[str]) -> Iterator[JsonDict]:
-    """Yield the questions of tools' servers that the turn waits for, which are calls that no model has made."""
-    for awaited in () if wait is None else wait.calls:
-        if awaited.id not in called:
-            yield {**_tool(awaited.call, is_own=True), **_state(awaited.call, None, wait)}
+        if given is None:
+            return {"state": "approval-requested", "approval": {"id": call_id}}
+        is_approved = given.decision is not ApprovalDecision.REJECT
+        return {"state": "approval-responded", "approval": {"id": call_id, "approved": is_approved}}
+    if kind is None or given is None:
+        return {"state": "input-available"}
+    return output_state(given.text, is_error=given.is_error)

@@ -4,12 +4,11 @@ Fields and parts that are not read here are ignored: applications add their own.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue
 
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.elicitation import ASK_USER, DECLINE, call_of_question
@@ -25,16 +24,15 @@ from throughline.domain.message import (
     TextBlock,
     ToolCall,
     clean_content,
-    clean_text,
     is_blank,
     text_of,
 )
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.tool import OUTSIDE, WaitKind
-from throughline.http.fields import MAX_BLOCKS, check_external_id
-from throughline.http.openai_messages import FOREIGN, MAX_MESSAGES, ImportedImageUrl, content_of_blocks
-from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools
+from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, check_external_id
+from throughline.http.openai_messages import FOREIGN, MAX_MESSAGES, content_of_blocks
+from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools, read_client_tools
 
 PROTOCOL = "ai-sdk"
 MAX_PARTS = 10_000
@@ -120,15 +118,15 @@ class ToolIn(BaseModel):
         None, validation_alias=AliasChoices("inputSchema", "parameters"), description="a JSON schema, or `inputSchema`"
     )
 
+    def read(self, name: str) -> ClientToolIn:
+        """Return the tool in the form of REST, which checks it."""
+        given = {} if self.parameters is None else {"parameters": self.parameters}
+        return ClientToolIn(name=name, description=self.description or "", **given)
+
 
 def _check_tools(tools: dict[str, ToolIn]) -> dict[str, ToolIn]:
-    check_client_tools([_client_tool(name, tool) for name, tool in tools.items()])
+    check_client_tools([tool.read(name) for name, tool in tools.items()])
     return tools
-
-
-def _client_tool(name: str, tool: ToolIn) -> ClientToolIn:
-    given = {} if tool.parameters is None else {"parameters": tool.parameters}
-    return ClientToolIn(name=name, description=tool.description or "", **given)
 
 
 ToolName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -164,47 +162,40 @@ class SendChat(BaseModel):
 
     def read_tools(self) -> tuple[ToolSpec, ...]:
         """Return the client's tools as domain values."""
-        return tuple(_client_tool(name, tool).read() for name, tool in (self.tools or {}).items())
+        return read_client_tools([tool.read(name) for name, tool in (self.tools or {}).items()])
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMessages:
-    """The messages of a chat as ours.
+def read_messages(messages: Sequence[UIMessage], source: Source) -> tuple[str, tuple[NewMessage, ...]]:
+    """Return the texts of the system messages as one, and the other messages of a chat as ours.
 
-    `instructions` are the texts of the system messages. `texts` are what the user has said, as a session has it: also
-    answers to questions, which the client has as outputs of calls.
+    An answer of several steps becomes several messages, each followed by the results of its calls. Raises InvalidInput
+    for a part that cannot be read.
     """
-
-    instructions: str
-    messages: tuple[NewMessage, ...]
-    texts: tuple[str, ...]
-
-
-def read_messages(messages: Sequence[UIMessage], source: Source) -> ReadMessages:
-    """Return the messages of a chat. Raises InvalidInput for a part that cannot be read.
-
-    An answer of several steps becomes several messages, each followed by the results of its calls.
-    """
-    instructions, read, texts = list[str](), list[NewMessage](), list[str]()
+    instructions, read = list[str](), list[NewMessage]()
     for number, message in enumerate(messages):
-        where = f"messages.{number}"
         match message.role:
             case "system":
                 instructions += [part.text or "" for part in message.parts if part.type == "text"]
             case "user":
-                read.append(_user_message(message, source, where))
-                texts.append(text_of(clean_content(read[-1].content)))
+                read.append(_user_message(message, source, f"messages.{number}"))
             case "assistant":
-                read += _answer(message, source, where)
-                texts += (text for text, _ in groupby(_answered_questions(message)))  # equal ones count once there
-    return ReadMessages("\n\n".join(text for text in instructions if not is_blank(text)), tuple(read), tuple(texts))
+                read += _answer(message, source, f"messages.{number}")
+    return "\n\n".join(text for text in instructions if not is_blank(text)), tuple(read)
 
 
-def _answered_questions(answer: UIMessage) -> Iterator[str]:
-    """Yield what the user has answered to questions of the model and of tools' servers."""
-    for part in answer.parts:
-        if part.is_tool and part.name == ASK_USER and part.has_result:
-            yield clean_text(part.result)
+def said_texts(messages: Sequence[NewMessage]) -> tuple[str, ...]:
+    """Return what the user has said, as a session has it: messages, and answers to questions.
+
+    Equal answers that follow each other count once.
+    """
+    texts, newest_answer = list[str](), None
+    for message in messages:
+        is_answer = message.metadata.get(OUTSIDE) == WaitKind.ANSWER
+        text = text_of(clean_content(message.content))
+        if message.role is Role.USER or (is_answer and text != newest_answer):
+            texts.append(text)
+            newest_answer = text if is_answer else None
+    return tuple(texts)
 
 
 def _user_message(message: UIMessage, source: Source, where: str) -> NewMessage:
@@ -229,58 +220,51 @@ def _image(part: MessagePart, where: str) -> ImageBlock:
             f"{where} is a file of the type {kind!r}. Only images can be sent: leave it out, or send its text.",
             field=f"{where}.mediaType",
         )
-    try:
-        return ImageBlock(ImportedImageUrl(url=part.url or "").url)
-    except ValidationError:
+    if part.url is None or not re.match(IMAGE_URL, part.url):
         raise InvalidInput(
             f"{where} needs an address that begins with https://, or a data: URL of an image in base64.",
             field=f"{where}.url",
-        ) from None
-
-
-@dataclass(slots=True)
-class _Step:
-    """A step of an answer that is being read."""
-
-    texts: list[str] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
-    results: list[NewMessage] = field(default_factory=list)
-
-    def messages(self, source: Source) -> Iterator[NewMessage]:
-        if self.texts or self.calls:
-            text = "\n".join(self.texts)
-            yield NewMessage(role=Role.ASSISTANT, content=text, source=source, tool_calls=tuple(self.calls))
-        yield from self.results
+        )
+    return ImageBlock(part.url)
 
 
 def _answer(message: UIMessage, source: Source, where: str) -> Iterator[NewMessage]:
     """Yield the messages of an answer. A text after calls begins a new step, also without a part `step-start`."""
-    step = _Step()
+    texts, calls = list[str](), list[MessagePart]()
     for number, part in enumerate(message.parts):
         is_text = part.type == "text" and not is_blank(part.text or "")
-        if part.type == "step-start" or (is_text and step.calls):
-            yield from step.messages(source)
-            step = _Step()
+        if part.type == "step-start" or (is_text and calls):
+            yield from _step(texts, calls, source)
+            texts, calls = [], []
         if is_text:
-            step.texts.append(part.text or "")
+            texts.append(part.text or "")
         elif part.is_tool:
-            _add_call(step, part, source, f"{where}.parts.{number}")
-    yield from step.messages(source)
+            if not part.call_id or not part.name:
+                place = f"{where}.parts.{number}"
+                raise InvalidInput(
+                    f"{place} is a call of a tool and needs `toolCallId` and the tool's name.", field=place
+                )
+            calls.append(part)
+    yield from _step(texts, calls, source)
 
 
-def _add_call(step: _Step, part: MessagePart, source: Source, where: str) -> None:
-    if not part.call_id or not part.name:
-        raise InvalidInput(f"{where} is a call of a tool and needs `toolCallId` and the tool's name.", field=where)
-    arguments = json.dumps({} if part.input is None else part.input, ensure_ascii=False)
-    step.calls.append(ToolCall(part.call_id, part.name, arguments))
-    step.results.append(
-        NewMessage(Role.TOOL, part.result, source, tool_call_id=part.call_id, name=part.name, metadata=_origin(part))
-    )
+def _step(texts: Sequence[str], parts: Sequence[MessagePart], source: Source) -> Iterator[NewMessage]:
+    """Yield the message of a step with these texts and calls, and the results of its calls."""
+    if texts or parts:
+        calls = tuple(ToolCall(part.call_id or "", part.name, _arguments(part)) for part in parts)
+        yield NewMessage(Role.ASSISTANT, "\n".join(texts), source, tool_calls=calls)
+    for part in parts:
+        metadata = _origin(part)
+        yield NewMessage(Role.TOOL, part.result, source, tool_call_id=part.call_id, name=part.name, metadata=metadata)
+
+
+def _arguments(part: MessagePart) -> str:
+    return json.dumps({} if part.input is None else part.input, ensure_ascii=False)
 
 
 def _origin(part: MessagePart) -> JsonObject:
     """Return the metadata of a call's result: a person's answer counts as a text of the user in a branch, too."""
     is_error: JsonObject = {} if part.state == "output-available" else {"is_error": True}
-    if part.type == DYNAMIC_TOOL or not part.has_result:
+    if not part.has_result or (part.type == DYNAMIC_TOOL and part.name != ASK_USER):
         return is_error
     return {**is_error, OUTSIDE: str(WaitKind.ANSWER if part.name == ASK_USER else WaitKind.TOOL_RESULT)}

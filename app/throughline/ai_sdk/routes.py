@@ -7,18 +7,25 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from throughline.ai_sdk.begin_chat import begin_chat
-from throughline.ai_sdk.chunks import ChunkPrinter, StreamedAnswer
-from throughline.ai_sdk.errors import AiSdkRoute
+from throughline.ai_sdk.chunks import ChunkPrinter
 from throughline.ai_sdk.history import read_history
 from throughline.ai_sdk.request import SendChat
 from throughline.chat_protocols.continue_chat import find_session, join_run, name_session
 from throughline.chat_protocols.stream_turn import stream_turn
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.find_session import ContinuedSession
-from throughline.domain.errors import ExternalIdTaken, OwnerQueueFull, QueueFull, RunNotWaiting, SessionBusy
+from throughline.domain.errors import (
+    ExternalIdTaken,
+    OwnerQueueFull,
+    QueueFull,
+    RunNotWaiting,
+    SessionBusy,
+    ThroughlineError,
+)
 from throughline.domain.message import LAST_POSITION, clean_text
 from throughline.domain.run import Run, RunStatus
 from throughline.http.body import read_body
@@ -29,11 +36,10 @@ from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.follow import nothing_more
 from throughline.http.headers import KEY_HEADER
 from throughline.http.prefix_router import PrefixRouter
-from throughline.http.problem_documents import JsonResponse
+from throughline.http.problem_documents import JsonResponse, error_problem, route_with_errors
 from throughline.http.route_errors import codes
 
 TAG = "ai-sdk"
-STREAM_HEADER = {"x-vercel-ai-ui-message-stream": "v1"}
 CHUNKS = {"type": "string", "description": "UIMessageChunks as JSON, and at the end `[DONE]`"}
 STREAM: dict[int | str, Json] = {
     HTTPStatus.OK: {"description": "the answer, or what follows of it", "content": {EVENT_STREAM: {"schema": CHUNKS}}}
@@ -44,7 +50,16 @@ HISTORY: dict[int | str, Json] = {
         "content": {JSON: {"schema": {"type": "array", "items": {"type": "object"}}}},
     }
 }
-router = PrefixRouter(prefix="/ai-sdk", route_class=AiSdkRoute, tags=[TAG])
+
+
+def _as_text(error: ThroughlineError) -> Response:
+    """Return the error as its sentence alone: `useChat` shows the whole text. Status and headers are those of REST."""
+    problem = error_problem(error)
+    del problem.headers["Content-Type"], problem.headers["Content-Length"]
+    return PlainTextResponse(error.detail, problem.status_code, problem.headers)
+
+
+router = PrefixRouter(prefix="/ai-sdk", route_class=route_with_errors(_as_text), tags=[TAG])
 
 
 @router.post(
@@ -62,8 +77,8 @@ async def send_chat(request: Request, agent: str, call: Writer) -> Response:
     return _stream(call, await begin_chat(request, call, agent, body))
 
 
-def _stream(call: Call, answer: StreamedAnswer) -> Response:
-    return stream_turn(call, answer.turn, ChunkPrinter(call, answer), STREAM_HEADER)
+def _stream(call: Call, printer: ChunkPrinter) -> Response:
+    return stream_turn(call, printer.turn, printer, {"x-vercel-ai-ui-message-stream": "v1"})
 
 
 async def _find(call: Call, agent: str, chat_id: str) -> ContinuedSession | None:
@@ -72,8 +87,9 @@ async def _find(call: Call, agent: str, chat_id: str) -> ContinuedSession | None
     return await find_session(call, name_session(clean_text(chat_id)))
 
 
-async def _current_run(call: Call, found: ContinuedSession | None) -> Run | None:
+async def _current_run(call: Call, agent: str, chat_id: str) -> Run | None:
     """Return the run of the chat that is being worked on, or else its newest; None without one."""
+    found = await _find(call, agent, chat_id)
     if found is None:
         return None
     running = RunQuery(1, status=RunStatus.RUNNING)
@@ -81,9 +97,8 @@ async def _current_run(call: Call, found: ContinuedSession | None) -> Run | None
     return page.items[0] if page.items else await _newest_run(call, found)
 
 
-async def _newest_run(call: Call, found: ContinuedSession | None) -> Run | None:
-    """Return the newest run of the chat, None without one."""
-    run_id = found.said[-1].run_id if found is not None and found.said else None
+async def _newest_run(call: Call, found: ContinuedSession) -> Run | None:
+    run_id = found.said[-1].run_id if found.said else None
     return None if run_id is None else await call.services.database.runs.get_run(call.owner_id, run_id)
 
 
@@ -93,10 +108,10 @@ async def _newest_run(call: Call, found: ContinuedSession | None) -> Run | None:
 )
 async def resume_chat(agent: str, chat_id: str, call: Reader) -> Response:
     """Stream the answer that is being written, from its beginning. Without one the answer is 204."""
-    run = await _current_run(call, await _find(call, agent, chat_id))
+    run = await _current_run(call, agent, chat_id)
     if run is None or not run.status.needs_worker:
         return nothing_more()
-    return _stream(call, StreamedAnswer(join_run(run), str(run.id), is_whole=True))
+    return _stream(call, ChunkPrinter(call, join_run(run), str(run.id), is_whole=True))
 
 
 class ReadChat(QueryParameters):
@@ -120,7 +135,7 @@ async def read_chat(agent: str, chat_id: str, call: Reader, query: Annotated[Rea
 @router.delete("/{agent}/{chat_id}/stream", status_code=HTTPStatus.NO_CONTENT)
 async def stop_chat(agent: str, chat_id: str, call: Writer) -> Response:
     """Cancel the chat's turn that is being worked on, or else its newest, if it has not ended."""
-    run = await _current_run(call, await _find(call, agent, chat_id))
+    run = await _current_run(call, agent, chat_id)
     if run is not None and not run.status.is_final:
         await call.services.database.runs.request_cancel(call.owner_id, run.id)
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -6,14 +6,15 @@ service answers it with an explanation (`api/pages.py`).
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic_core import PydanticSerializationError, to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -200,6 +201,28 @@ async def _on_invalid_parameters(_request: Request, error: Exception) -> Respons
 def invalid_request(error: RequestValidationError) -> InvalidRequest:
     """Return the framework's error for wrong parameters as one of ours."""
     return InvalidRequest(field_errors(error.errors()))
+
+
+def route_with_errors(answer: Callable[[ThroughlineError], Response]) -> type[APIRoute]:
+    """Return the class of routes whose errors `answer` turns into responses, instead of problem documents."""
+
+    class RouteWithErrors(APIRoute):
+        def get_route_handler(
+            self,
+        ) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as the framework declares it
+            handler = super().get_route_handler()
+
+            async def handle(request: Request) -> Response:
+                try:
+                    return await handler(request)
+                except RequestValidationError as error:
+                    return answer(invalid_request(error))
+                except ThroughlineError as error:
+                    return answer(error)
+
+            return handle
+
+    return RouteWithErrors
 
 
 @dataclass(frozen=True, slots=True)

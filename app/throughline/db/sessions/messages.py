@@ -20,7 +20,7 @@ from throughline.db.statements.rows import (
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import MessageId, Page, RunId, SessionId, UserId
 from throughline.domain.errors import NotFound
-from throughline.domain.message import LAST_POSITION, Message, NewMessage
+from throughline.domain.message import CLIENT_MESSAGE_ID, LAST_POSITION, Message, NewMessage
 from throughline.domain.reasoning import Reasoning
 from throughline.domain.run import Lease, Run
 from throughline.domain.summary import Conversation, MeasuredMessages, ReadLimits
@@ -56,6 +56,17 @@ _GET = sql(
     """
     select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
     where m.id = :id and s.id = :session_id and s.owner_id = :owner_id
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_SAID = sql(
+    """
+    select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
+    where s.id = :session_id and s.owner_id = :owner_id and m.role = 'user'
+        and m.position > (select max(n.position) from messages n where n.session_id = :session_id) - :most
+        and (m.metadata ->> :client_id = :id or cast(m.id as text) = :id)
+    order by m.position desc limit 1
 """,
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
@@ -285,6 +296,12 @@ class MessageRepository:
         if not rows:
             raise NotFound(f"There is no message {message_id} in session {session_id}.")
         return message_from(rows[0])
+
+    async def find_said(self, owner_id: UserId, session_id: SessionId, client_id: str, most: int) -> Message | None:
+        """Return the user's newest message with this id, the client's or its own, among the session's `most` newest."""
+        asked = {"session_id": session_id, "owner_id": owner_id, "id": client_id, "most": most}
+        rows = await self._transactions.fetch(_SAID, **asked, client_id=CLIENT_MESSAGE_ID)
+        return message_from(rows[0]) if rows else None
 
     async def sessions_of(self, owner_id: UserId, ids: Sequence[MessageId]) -> Mapping[MessageId, SessionId]:
         """Return the session of each message that is the owner's; the others are left out."""
