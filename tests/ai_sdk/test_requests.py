@@ -1,6 +1,7 @@
 """What is refused, as a sentence that `useChat` shows, and the document of the routes."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -115,6 +116,20 @@ async def test_an_answer_that_gives_its_turn_nothing_is_refused(stage: ChatStage
 
     assert response.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert response.text.startswith("The turn waits for weather (call_1). Give outputs")
+
+
+async def test_ids_may_have_characters_that_cannot_be_stored(stage: ChatStage) -> None:
+    text = "a\x00\ud800"
+    asked = {"id": text, "messages": [{**HI, "id": text}], "messageId": text}
+    body = json.dumps(asked)
+
+    answers = [
+        await stage.http.post("/ai-sdk/assistant", content=body, headers={"Content-Type": "application/json"})
+        for _ in range(2)
+    ]
+
+    assert [one.status_code for one in answers] == [httpx.codes.OK] * 2
+    assert len((await stage.http.get("/v1/sessions")).json()["data"]) == 2
 
 
 async def test_fields_and_parts_that_are_not_known_are_ignored(stage: ChatStage) -> None:

@@ -93,16 +93,15 @@ async def _begin_answer(
     """Begin the answer to a user's message, or join that of an equal one. An edited or repeated message branches."""
     if continued is None:
         return await begin_session(chat)
-    database, newest = chat.call.services.database, continued.said[-1] if continued.said else None
-    if not client_id:
-        return await continue_chat(chat, continued)
-    if is_changed:
-        session_id = continued.session.id
-        original = await database.messages.find_said(chat.call.owner_id, session_id, client_id, MOST_SEARCHED)
+    database, owner_id = chat.call.services.database, chat.call.owner_id
+    if is_changed and client_id:
+        original = await database.messages.find_said(owner_id, continued.session.id, client_id, MOST_SEARCHED)
         if original is not None:
             return await _branch(chat, continued, original)
-    elif newest is not None and (newest.client_id, newest.text) == (client_id, chat.texts[-1]) and newest.run_id:
-        return join_run(await database.runs.get_run(chat.call.owner_id, newest.run_id))
+    newest = continued.said[-1] if continued.said and client_id and not is_changed else None
+    is_repeated = newest is not None and (newest.client_id, newest.text) == (client_id, chat.texts[-1])
+    if newest is not None and is_repeated and newest.run_id is not None:
+        return join_run(await database.runs.get_run(owner_id, newest.run_id))
     return await continue_chat(chat, continued)
 
 
