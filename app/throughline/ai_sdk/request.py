@@ -38,6 +38,7 @@ PROTOCOL = "ai-sdk"
 MAX_PARTS = 10_000
 MAX_ID = 200
 
+IMAGE = re.compile(IMAGE_URL)
 NO_OUTPUT = "The call was not run."
 TOOL, DYNAMIC_TOOL = "tool-", "dynamic-tool"
 """Beginning of the type of a part for a tool that the client knows by name, and the type for all other tools."""
@@ -220,7 +221,7 @@ def _image(part: MessagePart, where: str) -> ImageBlock:
             f"{where} is a file of the type {kind!r}. Only images can be sent: leave it out, or send its text.",
             field=f"{where}.mediaType",
         )
-    if part.url is None or not re.match(IMAGE_URL, part.url):
+    if part.url is None or not IMAGE.match(part.url):
         raise InvalidInput(
             f"{where} needs an address that begins with https://, or a data: URL of an image in base64.",
             field=f"{where}.url",
