@@ -129,6 +129,11 @@ class MessageCopy:
     position: int
 
 
+def blocks_of(content: Content) -> tuple[Block, ...]:
+    """Return a content as blocks: one of text for a plain text."""
+    return (TextBlock(content),) if isinstance(content, str) else content
+
+
 def text_of(content: Content) -> str:
     """Return the text of `content` without its images."""
     if isinstance(content, str):

@@ -1,11 +1,10 @@
-"""Routes and fields of LangGraph's interface that this service does not have, and what to use in their place."""
+"""Routes of LangGraph's interface that this service does not have, and what to use in their place."""
 
 from collections.abc import Mapping
 
 from fastapi import Request, Response
 
-from throughline.domain.basic_types import JsonValue
-from throughline.domain.errors import InvalidInput, PermanentError
+from throughline.domain.errors import PermanentError
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import error_problem
 
@@ -19,16 +18,6 @@ class NotServed(PermanentError):
     """The request asks for a route of LangGraph's interface that this service does not have."""
 
     code = "not_served"
-
-
-def refuse(**unserved: JsonValue) -> None:
-    """Raise InvalidInput for the first of these fields of a request that has a value.
-
-    It is no NotServed: clients repeat a request that is answered with a status above 499.
-    """
-    name = next((name for name, value in unserved.items() if value not in (None, [], {}, 0, "")), None)
-    if name is not None:
-        raise InvalidInput(f"`{name}` is not served: this service has nothing like it. Leave it out.", field=name)
 
 
 AGENTS = "Assistants are agents, which are files of this service. Change the file."

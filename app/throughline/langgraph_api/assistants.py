@@ -7,16 +7,16 @@ from typing import Annotated
 from uuid import UUID, uuid5
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from throughline.agents.definition import AgentDefinition
 from throughline.http.body import read_optional_body
 from throughline.http.call import Call, Reader
 from throughline.http.documents import described
-from throughline.http.fields import STRICT
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
+from throughline.langgraph_api.request import Body
 from throughline.wire.json_shape import JsonDict
 
 IDS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
@@ -65,10 +65,8 @@ def default_agent(call: Call) -> str:
     return "assistant" if "assistant" in names else names[0]
 
 
-class CountAssistants(BaseModel):
+class CountAssistants(Body):
     """Filters of assistants."""
-
-    model_config = STRICT
 
     metadata: dict[str, JsonValue] | None = None
     graph_id: str | None = None

@@ -1,6 +1,6 @@
 """Messages of a run as they grow, in the forms of the stream modes `messages-tuple` and `messages`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ class MessageChunks:
     With `is_joined` the client may have been sent pieces of the first message before.
     """
 
-    def __init__(self, modes: tuple[StreamMode, ...], metadata: JsonDict, *, is_joined: bool) -> None:
+    def __init__(self, modes: Sequence[StreamMode], metadata: JsonDict, *, is_joined: bool) -> None:
         self._is_tuple, self._is_list = "messages-tuple" in modes, "messages" in modes
         self._metadata = metadata
         self._is_joined = is_joined

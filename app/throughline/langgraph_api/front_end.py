@@ -9,29 +9,12 @@ from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import MEDIA_TYPE, JsonResponse
 from throughline.langgraph_api import absent_routes, assistants, runs, threads
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
-from throughline.langgraph_api.assistants import CountAssistants, SearchAssistants
 from throughline.langgraph_api.request import CreateRun
-from throughline.langgraph_api.thread_requests import (
-    ChangeThread,
-    CountThreads,
-    CreateThread,
-    ReadCheckpoint,
-    ReadHistory,
-    SearchThreads,
-)
 from throughline.wire.service import Problem
 
 BODIES = (
-    CountAssistants,
-    SearchAssistants,
-    CreateThread,
-    ChangeThread,
-    CountThreads,
-    SearchThreads,
-    ReadCheckpoint,
-    ReadHistory,
-    CreateRun,
-    Problem,
+    *(assistants.CountAssistants, assistants.SearchAssistants, threads.CreateThread, threads.ChangeThread),
+    *(threads.CountThreads, threads.SearchThreads, threads.ReadCheckpoint, threads.ReadHistory, CreateRun, Problem),
 )
 DESCRIPTION = (
     "The routes that LangGraph's SDKs call, with agents as assistants and sessions as threads. LangGraph describes the "

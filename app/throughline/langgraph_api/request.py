@@ -1,18 +1,16 @@
-"""The body of a request for a run, in LangGraph's form, and what of it this service does not have."""
+"""The body of a request for a run, in LangGraph's form, and the common base of all bodies and queries."""
 
 from contextlib import suppress
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue, model_validator
 
-from throughline.domain.errors import ThroughlineError
+from throughline.domain.errors import InvalidInput, ThroughlineError
 from throughline.http.body import parse_json
 from throughline.http.fields import STRICT, Metadata, QueryParameters
-from throughline.langgraph_api.absent_routes import refuse
 from throughline.wire.json_shape import JsonDict
 
 StreamMode: TypeAlias = Literal["values", "updates", "messages", "messages-tuple", "custom"]
-DEFAULT_MODES: tuple[StreamMode, ...] = ("values",)
 
 
 def _as_list(given: object) -> object:
@@ -32,25 +30,56 @@ Modes: TypeAlias = Annotated[list[StreamMode], Field(max_length=20), BeforeValid
 Names: TypeAlias = Annotated[list[str], Field(max_length=20), BeforeValidator(_without_json)]
 
 
-class Command(BaseModel):
-    """A command to a waiting run."""
+class Body(BaseModel):
+    """A body in LangGraph's form. `ignored` members have no effect, and `unserved` ones are refused with a value.
 
-    model_config = STRICT
-
-    resume: JsonValue = None
-    goto: JsonValue = Field(None, description="not served")
-    update: JsonValue = Field(None, description="not served")
-    graph: JsonValue = Field(None, description="not served")
-
-
-class CreateRun(BaseModel):
-    """A run of an assistant: `input` brings messages, `command` resumes a waiting run.
-
-    These have no effect: `context`, `stream_subgraphs`, `stream_resumable`, `feedback_keys`, `durability`,
-    `checkpoint_during`, `strict_resume`, `langsmith_tracer`.
+    `place` is where the body stands in that of the request, for errors.
     """
 
     model_config = STRICT
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    unserved: ClassVar[frozenset[str]] = frozenset()
+    place: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_served(cls, given: object) -> object:
+        """Return the other members. Raises InvalidInput for what this service does not have.
+
+        That is no NotServed: clients repeat a request that is answered with a status above 499.
+        """
+        if not isinstance(given, dict):
+            return given
+        for name, value in given.items():
+            if name in cls.unserved and value not in (None, [], {}, 0, ""):
+                field = cls.place + name
+                detail = f"`{field}` is not served: this service has nothing like it. Leave it out."
+                raise InvalidInput(detail, field=field)
+        return {name: value for name, value in given.items() if name not in cls.ignored | cls.unserved}
+
+
+class Command(Body):
+    """A command to a waiting run."""
+
+    unserved = frozenset({"goto", "update", "graph"})
+    place = "command."
+
+    resume: JsonValue = None
+
+
+class CreateRun(Body):
+    """A run of an assistant: `input` brings messages, `command` resumes a waiting run.
+
+    These have no effect: `context`, `stream_subgraphs`, `stream_resumable`, `feedback_keys`, `durability`,
+    `checkpoint_during`, `strict_resume`, `langsmith_tracer`. These are not served: `interrupt_before`,
+    `interrupt_after`, `webhook`, `after_seconds`.
+    """
+
+    ignored = frozenset({
+        *("context", "stream_subgraphs", "stream_resumable", "feedback_keys"),
+        *("durability", "checkpoint_during", "strict_resume", "langsmith_tracer"),
+    })
+    unserved = frozenset({"interrupt_before", "interrupt_after", "webhook", "after_seconds"})
 
     assistant_id: str = Field(min_length=1, max_length=200, description="the name of an agent, or its UUID")
     input: JsonValue = Field(None, description="`{messages: […]}`, of which only what is new is taken")
@@ -59,11 +88,7 @@ class CreateRun(BaseModel):
     config: dict[str, JsonValue] | None = Field(
         None, description="only `configurable.thread_id` and `.checkpoint_id` are read"
     )
-    context: JsonValue = None
     stream_mode: Modes | None = Field(None, description="what is streamed; default: values")
-    stream_subgraphs: bool | None = None
-    stream_resumable: bool | None = None
-    feedback_keys: list[str] | None = None
     multitask_strategy: Literal["reject", "enqueue", "interrupt"] | None = Field(
         None, description="what becomes of the thread's running turn; default: enqueue"
     )
@@ -74,45 +99,14 @@ class CreateRun(BaseModel):
         None, description="default: `continue`, and `cancel` without a thread"
     )
     on_completion: Literal["delete", "keep"] | None = Field(None, description="without a thread; default: delete")
-    durability: str | None = None
-    checkpoint_during: bool | None = None
-    strict_resume: bool | None = None
-    langsmith_tracer: JsonValue = None
     checkpoint: dict[str, JsonValue] | None = Field(None, description="only the thread's newest is served")
     checkpoint_id: str | None = Field(None, description="only the thread's newest is served")
-    interrupt_before: JsonValue = Field(None, description="not served")
-    interrupt_after: JsonValue = Field(None, description="not served")
-    webhook: JsonValue = Field(None, description="not served")
-    after_seconds: JsonValue = Field(None, description="not served")
-
-    @property
-    def modes(self) -> tuple[StreamMode, ...]:
-        """The forms of the stream."""
-        return tuple(self.stream_mode or DEFAULT_MODES)
 
     @property
     def configured(self) -> JsonDict:
         """The member `configurable` of the configuration."""
         found = (self.config or {}).get("configurable")
         return found if isinstance(found, dict) else {}
-
-    @property
-    def wanted_checkpoint(self) -> str | None:
-        """The id of the checkpoint from which the run is to go on, None without one."""
-        inner = (self.checkpoint or {}).get("checkpoint_id")
-        found = self.checkpoint_id or inner or self.configured.get("checkpoint_id")
-        return None if found is None else str(found)
-
-    def check_served(self) -> None:
-        """Raise InvalidInput for what this service does not have."""
-        command = self.command or Command()
-        refuse(
-            webhook=self.webhook,
-            after_seconds=self.after_seconds,
-            interrupt_before=self.interrupt_before,
-            interrupt_after=self.interrupt_after,
-        )
-        refuse(**{"command.goto": command.goto, "command.update": command.update, "command.graph": command.graph})
 
 
 class ListThreadRuns(QueryParameters):

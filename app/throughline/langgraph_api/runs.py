@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from throughline.domain.run import Run, RunError, RunStatus
 from throughline.http.auth import check_scope
 from throughline.http.body import read_body, read_json, validate
 from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
-from throughline.http.documents import JSON, LAST_EVENT_ID, described
+from throughline.http.documents import JSON, LAST_EVENT_ID, Json, described
 from throughline.http.follow import STREAM_HEADERS, EventStream, following_of, nothing_more
 from throughline.http.headers import KEY_HEADER
 from throughline.http.prefix_router import PrefixRouter
@@ -38,7 +38,7 @@ from throughline.langgraph_api.assistants import assistant_id, find_agent, pick
 from throughline.langgraph_api.begin_run import begin_run
 from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import message_json
-from throughline.langgraph_api.request import DEFAULT_MODES, CancelRun, CreateRun, JoinStream, ListThreadRuns
+from throughline.langgraph_api.request import CancelRun, CreateRun, JoinStream, ListThreadRuns
 from throughline.langgraph_api.stream import RUN_STATUS, stream_run
 from throughline.langgraph_api.thread_state import error_of, find_thread, read_newest, thread_id_of, values_json
 from throughline.wire.json_shape import JsonDict
@@ -52,58 +52,29 @@ BEGINNING = described(
     headers=(KEY_HEADER,),
     errors=(*codes(NotFound, SessionBusy, RunNotWaiting, ConversationBranched), *FOLLOWING),
 )
+THREAD_ID: Json = {"name": "thread_id", "in": "path", "required": True, "schema": {"type": "string"}}
+BEGINNING_IN_THREAD: Json = {**BEGINNING, "parameters": [THREAD_ID, *BEGINNING["parameters"]]}
 
 
-@dataclass(frozen=True, slots=True)
-class RunOfThread:
-    """The part of a run that a request has begun or joined, and the id of its thread."""
-
-    call: Call
-    begun: ChatTurn
-    thread_id: str
-
-    @property
-    def run(self) -> Run:
-        """The run as it was when the part began."""
-        return self.begun.followed.run
-
-    @property
-    def path(self) -> str:
-        """Where clients find the run."""
-        return f"/threads/{self.thread_id}/runs/{self.run.id}"
-
-    def headers(self, ending: str) -> dict[str, str]:
-        """Return the headers that name the run, and where to go on if the connection is lost."""
-        location = {} if self.begun.ends_with_client else {"Location": f"{self.path}/{ending}"}
-        return {"Content-Location": self.path, **location}
+async def _begin(request: Request, call: Call) -> tuple[CreateRun, ChatTurn, str]:
+    """Return the body, the part of a run that it begins in the thread of the path if there is one, and the thread."""
+    body = await read_body(request, CreateRun)
+    return body, *await begin_run(request, call, body, request.path_params.get("thread_id"))
 
 
-async def _begin(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> RunOfThread:
-    """Begin the run. One without a thread may name a thread in its configuration."""
-    configured = body.configured.get("thread_id")
-    named = thread_id or (configured if isinstance(configured, str) else None)
-    begun, found_id = await begin_run(request, call, body, named)
-    if body.on_disconnect is not None:
-        begun = replace(begun, ends_with_client=body.on_disconnect == "cancel")
-    return RunOfThread(call, begun, found_id)
+def _headers(turn: ChatTurn, thread_id: str, ending: str | None = None) -> dict[str, str]:
+    """Return the headers that name the run, and with `ending` where to go on if the connection is lost."""
+    path = f"/threads/{thread_id}/runs/{turn.followed.run.id}"
+    location = {} if ending is None or turn.ends_with_client else {"Location": f"{path}/{ending}"}
+    return {"Content-Location": path, **location}
 
 
-@begin_router.post(THREAD + "/runs", openapi_extra=BEGINNING)
-async def create_run(request: Request, thread_id: str, call: Writer) -> Response:
-    """Begin a run in the background."""
-    return await _create(request, call, thread_id)
-
-
-@begin_router.post("/runs", openapi_extra=BEGINNING)
-async def create_run_without_thread(request: Request, call: Writer) -> Response:
-    """Begin a run without a thread in the background. It can be joined for 15 minutes."""
-    return await _create(request, call, None)
-
-
-async def _create(request: Request, call: Call, thread_id: str | None) -> Response:
-    asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
-    shown = _run_json(asked.run, asked.thread_id)
-    return JsonResponse(shown, headers={"Content-Location": asked.path})
+@begin_router.post(THREAD + "/runs", openapi_extra=BEGINNING_IN_THREAD)
+@begin_router.post("/runs", name="create_run_without_thread", openapi_extra=BEGINNING)
+async def create_run(request: Request, call: Writer) -> Response:
+    """Begin a run in the background. Without a thread it can be joined for 15 minutes."""
+    _, turn, thread_id = await _begin(request, call)
+    return JsonResponse(_run_json(turn.followed.run, thread_id), headers=_headers(turn, thread_id))
 
 
 @begin_router.post("/runs/batch", openapi_extra=described(errors=(*codes(NotFound), *FOLLOWING)))
@@ -119,51 +90,31 @@ async def create_runs(request: Request, call: Writer) -> Response:
         raise InvalidInput(f"The body must be a list of 1 to {MOST_IN_BATCH} runs.")
     bodies = [validate(one, CreateRun) for one in given]
     for body in bodies:
-        body.check_served()
         find_agent(call, body.assistant_id)
-    begun = [await _begin(request, call, body, None) for body in bodies]
-    return JsonResponse([_run_json(one.run, one.thread_id) for one in begun])
+    begun = [await begin_run(request, call, body, None) for body in bodies]
+    return JsonResponse([_run_json(turn.followed.run, thread_id) for turn, thread_id in begun])
 
 
-@begin_router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING)
-async def stream_new_run(request: Request, thread_id: str, call: Writer) -> Response:
-    """Begin a run and stream it."""
-    return await _stream(request, call, thread_id)
+@begin_router.post(THREAD + "/runs/stream", openapi_extra=BEGINNING_IN_THREAD)
+@begin_router.post("/runs/stream", name="stream_run_without_thread", openapi_extra=BEGINNING)
+async def stream_new_run(request: Request, call: Writer) -> Response:
+    """Begin a run and stream it.
 
-
-@begin_router.post("/runs/stream", openapi_extra=BEGINNING)
-async def stream_run_without_thread(request: Request, call: Writer) -> Response:
-    """Begin a run without a thread and stream it.
-
-    Its messages are kept for 15 minutes, or with `on_completion: keep`.
+    Messages of a run without a thread are kept for 15 minutes, or with `on_completion: keep`.
     """
-    return await _stream(request, call, None)
+    body, turn, thread_id = await _begin(request, call)
+    return stream_run(call, turn, thread_id, body.stream_mode, _headers(turn, thread_id, "stream"))
 
 
-async def _stream(request: Request, call: Call, thread_id: str | None) -> Response:
-    body = await read_body(request, CreateRun)
-    asked = await _begin(request, call, body, thread_id)
-    return stream_run(call, asked.begun, asked.thread_id, body.modes, asked.headers("stream"))
+@begin_router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING_IN_THREAD)
+@begin_router.post("/runs/wait", name="wait_without_thread", openapi_extra=BEGINNING)
+async def wait_for_new_run(request: Request, call: Writer) -> Response:
+    """Begin a run and return the thread's values once it ends or waits.
 
-
-@begin_router.post(THREAD + "/runs/wait", openapi_extra=BEGINNING)
-async def wait_for_new_run(request: Request, thread_id: str, call: Writer) -> Response:
-    """Begin a run and return the thread's values once it ends or waits."""
-    return await _wait(request, call, thread_id)
-
-
-@begin_router.post("/runs/wait", openapi_extra=BEGINNING)
-async def wait_without_thread(request: Request, call: Writer) -> Response:
-    """Begin a run without a thread and return its values once it ends.
-
-    Its messages are kept for 15 minutes, or with `on_completion: keep`.
+    Messages of a run without a thread are kept for 15 minutes, or with `on_completion: keep`.
     """
-    return await _wait(request, call, None)
-
-
-async def _wait(request: Request, call: Call, thread_id: str | None) -> Response:
-    asked = await _begin(request, call, await read_body(request, CreateRun), thread_id)
-    return await _values_response(asked, asked.headers("join"))
+    _, turn, thread_id = await _begin(request, call)
+    return await _values_response(call, turn, _headers(turn, thread_id, "join"))
 
 
 KEPT_OPEN = b"\n"
@@ -176,41 +127,39 @@ class ValuesStream(EventStream):
     media_type = JSON
 
 
-async def _values_response(asked: RunOfThread, headers: Mapping[str, str]) -> Response:
+async def _values_response(call: Call, turn: ChatTurn, headers: Mapping[str, str]) -> Response:
     """Return the response with the values. It is streamed once it takes long, or if the client's end is the run's."""
-    values, sent = _final_values(asked), {**STREAM_HEADERS, **headers}
-    if not asked.begun.ends_with_client:
+    values, sent = _final_values(call, turn), {**STREAM_HEADERS, **headers}
+    if not turn.ends_with_client:
         first = await anext(values)
         if first != KEPT_OPEN:
             return Response(first, media_type=JSON, headers=sent)
-    return ValuesStream(values, sent, send_timeout_seconds=asked.call.config.send_timeout_seconds)
+    return ValuesStream(values, sent, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
-async def _final_values(asked: RunOfThread) -> AsyncGenerator[bytes]:
+async def _final_values(call: Call, turn: ChatTurn) -> AsyncGenerator[bytes]:
     """Yield the thread's values once the run ends or waits, with `__error__` if it failed."""
-    bound = RequestRun(asked.call, asked.run, asked.begun.ends_with_client)
+    bound = RequestRun(call, turn.followed.run, turn.ends_with_client)
     try:
-        async with aclosing(_ends(asked)) as followed:
+        async with aclosing(_ends(call, turn.followed)) as followed:
             async for run in followed:
-                bound.has_ended = run is not None and (run.status.is_final or asked.begun.is_stored)
-                yield KEPT_OPEN if run is None else await _values_of(asked.call, run)
+                bound.has_ended = run is not None and (run.status.is_final or turn.is_stored)
+                yield KEPT_OPEN if run is None else await _values_of(call, run)
     except ThroughlineError as error:
         yield json_bytes(_failed(RunError(error.code, error.detail)))
     finally:
         bound.close()
 
 
-async def _ends(asked: RunOfThread) -> AsyncGenerator[Run | None]:
+async def _ends(call: Call, part: FollowedPart) -> AsyncGenerator[Run | None]:
     """Yield None while nothing happens, and at last the run once it has ended or waits."""
-    if not asked.run.status.needs_worker:
-        yield asked.run
+    if not part.run.status.needs_worker:
+        yield part.run
         return
-    async with aclosing(follow_part(asked.call, asked.begun.followed)) as followed:
+    async with aclosing(follow_part(call, part)) as followed:
         async for event in followed:
-            if event is None:
-                yield None
-            elif isinstance(event, RunEnded | RunWaiting):
-                yield event.run
+            if event is None or isinstance(event, RunEnded | RunWaiting):
+                yield None if event is None else event.run
 
 
 async def _values_of(call: Call, run: Run) -> bytes:
@@ -255,8 +204,8 @@ async def get_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Res
 @router.get(THREAD + "/runs/{run_id}/join", openapi_extra=described(errors=FOLLOWING))
 async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
     """Return the thread's values once the run ends or waits."""
-    run, found_id = await _find(call, thread_id, run_id)
-    return await _values_response(RunOfThread(call, join_run(run), found_id), {})
+    run, _ = await _find(call, thread_id, run_id)
+    return await _values_response(call, join_run(run), {})
 
 
 @router.get(THREAD + "/runs/{run_id}/stream", openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING))
@@ -273,10 +222,9 @@ async def join_stream(
     start = await following_of(call).find_start(run, _last_seen(request))
     if start is None:
         return nothing_more()
-    begun = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
-    joined = RunOfThread(call, replace(begun, ends_with_client=asked.cancel_on_disconnect), found_id)
-    modes = tuple(asked.stream_mode or DEFAULT_MODES)
-    return stream_run(call, joined.begun, found_id, modes, joined.headers("stream"))
+    turn = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
+    turn = replace(turn, ends_with_client=asked.cancel_on_disconnect)
+    return stream_run(call, turn, found_id, asked.stream_mode, _headers(turn, found_id, "stream"))
 
 
 def _last_seen(request: Request) -> int:

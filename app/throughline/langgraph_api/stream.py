@@ -1,6 +1,6 @@
 """The stream of a run in LangGraph's form, in one or several stream modes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastapi import Response
 
@@ -53,10 +53,11 @@ RUN_STATUS: Mapping[RunStatus, str] = {
 
 
 def stream_run(
-    call: Call, begun: ChatTurn, thread_id: str, modes: tuple[StreamMode, ...], headers: Mapping[str, str]
+    call: Call, turn: ChatTurn, thread_id: str, modes: Sequence[StreamMode] | None, headers: Mapping[str, str]
 ) -> Response:
-    """Return the HTTP response that streams the run's part."""
-    return stream_turn(call, begun, _RunPrinter(call, thread_id, begun, modes), headers, heartbeat=HEARTBEAT)
+    """Return the HTTP response that streams the run's part, as values without modes."""
+    printer = _RunPrinter(call, thread_id, turn, modes or ["values"])
+    return stream_turn(call, turn, printer, headers, heartbeat=HEARTBEAT)
 
 
 def _encoded(part: Part, number: int | None = None) -> bytes:
@@ -71,7 +72,7 @@ class _RunPrinter:
     The last of what follows from an event has the event's number as its id.
     """
 
-    def __init__(self, call: Call, thread_id: str, begun: ChatTurn, modes: tuple[StreamMode, ...]) -> None:
+    def __init__(self, call: Call, thread_id: str, begun: ChatTurn, modes: Sequence[StreamMode]) -> None:
         self._call, self._thread_id, self._run, self._modes = call, thread_id, begun.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
         self._has_shown = False

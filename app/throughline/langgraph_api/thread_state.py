@@ -5,9 +5,10 @@ A checkpoint is the end of a turn. Its id is that of the turn's last message.
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 
+from throughline.chat_protocols.continue_chat import uuid_of
 from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import SessionQuery
@@ -16,10 +17,11 @@ from throughline.domain.errors import NotFound
 from throughline.domain.message import Message, Role, clean_text
 from throughline.domain.run import Run, RunError, RunStatus
 from throughline.domain.session import Session
-from throughline.http.call import Call, check_named_session, message_id_of, session_id_of
+from throughline.http.call import Call, check_named_session, message_id_of
 from throughline.langgraph_api.assistants import LLM_NODE, TOOL_NODE, assistant_id
 from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import message_json
+from throughline.wire.events import UNKNOWN_ERROR
 from throughline.wire.json_shape import JsonDict
 
 MOST_SHOWN = 200
@@ -32,18 +34,19 @@ MAX_SHOWN = 40
 BEHIND_WAITING = frozenset({RunStatus.QUEUED, RunStatus.CANCELLED})
 """What a run may be that was submitted after one that still waits."""
 
-UNKNOWN_ERROR = RunError("internal_error", "The run failed. The message is kept; send it again.")
-
 
 async def find_thread(call: Call, name: str) -> Session:
     """Return the session with this id, or else with this external id. Raises NotFound."""
-    sessions = call.services.database.sessions
+    session_id, sessions = uuid_of(name), call.services.database.sessions
+    if session_id is None:
+        raise no_thread(name)
     try:
-        found = await sessions.get(call.owner_id, session_id_of(name))
+        found = await sessions.get(call.owner_id, session_id)
     except NotFound:
-        asked = SessionQuery(limit=1, external_id=name.lower(), include_archived=True)
-        page = await sessions.list(call.owner_id, asked) if is_uuid(name) else None
-        if page is None or not page.items:
+        page = await sessions.list(
+            call.owner_id, SessionQuery(limit=1, external_id=name.lower(), include_archived=True)
+        )
+        if not page.items:
             raise no_thread(name) from None
         found = page.items[0]
     check_named_session(call.principal, found.id)
@@ -55,19 +58,10 @@ def no_thread(name: str) -> NotFound:
     return NotFound(f"There is no thread {clean_text(name)[:MAX_SHOWN]}.")
 
 
-def is_uuid(text: str) -> bool:
-    """Return whether the text is a UUID in its usual form, as ids of threads are."""
-    try:
-        session_id_of(text)
-    except NotFound:
-        return False
-    return True
-
-
 def thread_id_of(session: Session) -> str:
     """Return the id of the session's thread: the UUID that the client chose for it, or the session's own."""
     chosen = session.external_id or ""
-    return chosen if is_uuid(chosen) and chosen == chosen.lower() else str(session.id)
+    return chosen if chosen == chosen.lower() and uuid_of(chosen) is not None else str(session.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +72,14 @@ class ThreadState:
     """
 
     session: Session
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     parent: Message | None = None
     run: Run | None = None
 
     @property
     def values(self) -> JsonDict:
-        """The values of the state, with its interrupts if it has any."""
-        return values_json(map(message_json, self.messages), self.interrupts)
+        """The values of the state, without interrupts."""
+        return {"messages": [message_json(message) for message in self.messages]}
 
     @property
     def interrupts(self) -> list[JsonValue]:
@@ -95,12 +89,12 @@ class ThreadState:
     def as_json(self) -> JsonDict:
         """Return the state as clients read it."""
         last = self.messages[-1] if self.messages else None
-        tasks = [] if self.run is None else _tasks(self.run)
+        tasks = _tasks(self.run)
         is_unfinished = self.run is not None and not self.run.status.is_final
         run_id = None if last is None or last.run_id is None else str(last.run_id)
         agent = self.session.agent
         return {
-            "values": {"messages": self.values["messages"]},
+            "values": self.values,
             "next": [task["name"] for task in tasks] if is_unfinished else [],
             "tasks": [*tasks],
             "interrupts": self.interrupts,
@@ -121,23 +115,14 @@ def error_of(run: Run) -> RunError | None:
     return (run.error or UNKNOWN_ERROR) if run.status is RunStatus.FAILED else None
 
 
-def _tasks(run: Run) -> list[JsonDict]:
+def _tasks(run: Run | None) -> list[JsonDict]:
     """Return what the run has to do, or has failed to do. One that was answered or cancelled has no task."""
-    error = error_of(run)
-    if run.status in {RunStatus.SUCCEEDED, RunStatus.CANCELLED}:
+    if run is None or run.status in {RunStatus.SUCCEEDED, RunStatus.CANCELLED}:
         return []
-    return [
-        {
-            "id": str(run.id),
-            "name": TOOL_NODE if run.status is RunStatus.WAITING else LLM_NODE,
-            "path": [],
-            "error": None if error is None else error.detail,
-            "interrupts": interrupts_of(run),
-            "checkpoint": None,
-            "state": None,
-            "result": None,
-        }
-    ]
+    error = error_of(run)
+    task: JsonDict = {"id": str(run.id), "name": TOOL_NODE if run.status is RunStatus.WAITING else LLM_NODE, "path": []}
+    task |= {"error": None if error is None else error.detail, "interrupts": interrupts_of(run)}
+    return [{**task, "checkpoint": None, "state": None, "result": None}]
 
 
 def _checkpoint(session: Session, last: Message | None) -> JsonDict:
@@ -155,17 +140,12 @@ async def current_run(call: Call, session: Session) -> Run | None:
     return newest
 
 
-async def newest_state(call: Call, session: Session) -> ThreadState:
-    """Return the thread's state as it is now."""
-    return replace(await _state_through(call, session, None), run=await current_run(call, session))
-
-
-async def state_at(call: Call, session: Session, checkpoint_id: str) -> ThreadState:
-    """Return the state at a checkpoint. Raises NotFound."""
-    last = await find_checkpoint(call, session, checkpoint_id)
-    state, newest = await _state_through(call, session, last.position), await newest_message(call, session)
-    is_newest = newest is not None and newest.id == last.id
-    return replace(state, run=await current_run(call, session)) if is_newest else state
+async def read_state(call: Call, session: Session, checkpoint_id: str | None = None) -> ThreadState:
+    """Return the state at a checkpoint, without one the state as it is now. Raises NotFound."""
+    last = None if checkpoint_id is None else await find_checkpoint(call, session, checkpoint_id)
+    is_newest = last is None or last.position == session.message_count
+    messages = await _read_through(call, session, last)
+    return ThreadState(session, messages, _parent(messages), await current_run(call, session) if is_newest else None)
 
 
 async def read_history(call: Call, session: Session, before: str | None, limit: int) -> list[ThreadState]:
@@ -181,16 +161,15 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
             ends.append(end)
             if len(ends) > limit:
                 break
+    run = await current_run(call, session) if ends and last is None else None
     states: list[ThreadState] = []
     size = 0
     for end, parent in zip_longest(ends[:limit], ends[1 : limit + 1]):
-        state = replace(await _state_through(call, session, end.position), parent=parent)
-        size += sum(len(str(message.content)) for message in state.messages)
+        messages = await _read_through(call, session, end)
+        size += sum(len(str(message.content)) for message in messages)
         if states and size > MAX_HISTORY_CHARACTERS:
             break
-        states.append(state)
-    if states and last is None:
-        states[0] = replace(states[0], run=await current_run(call, session))
+        states.append(ThreadState(session, messages, parent, None if states else run))
     return states
 
 
@@ -208,13 +187,6 @@ async def _turn_ends(call: Call, session: Session, follows: Message | None) -> A
         before = page[0].position
 
 
-async def newest_message(call: Call, session: Session) -> Message | None:
-    """Return the thread's newest message, None without one."""
-    query = MessageQuery(limit=1, order="desc")
-    page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
-    return page.items[0] if page.items else None
-
-
 async def find_checkpoint(call: Call, session: Session, checkpoint_id: str) -> Message:
     """Return the last message of a checkpoint. Raises NotFound."""
     try:
@@ -224,10 +196,15 @@ async def find_checkpoint(call: Call, session: Session, checkpoint_id: str) -> M
         raise NotFound(f"The thread has no checkpoint {clean_text(checkpoint_id)[:MAX_SHOWN]}.") from None
 
 
-async def _state_through(call: Call, session: Session, position: int | None) -> ThreadState:
-    messages = await read_newest(call, session.id, None if position is None else position + 1)
+async def _read_through(call: Call, session: Session, last: Message | None) -> tuple[Message, ...]:
+    """Return the newest messages up to `last`, None for all, oldest first."""
+    return await read_newest(call, session.id, None if last is None else last.position + 1)
+
+
+def _parent(messages: Sequence[Message]) -> Message | None:
+    """Return the end of the turn before the newest one, None if that is not among the messages."""
     asked = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
-    return ThreadState(session, messages, messages[asked - 1] if asked else None)
+    return messages[asked - 1] if asked else None
 
 
 async def read_newest(call: Call, session_id: SessionId, before: int | None = None) -> tuple[Message, ...]:

@@ -1,14 +1,15 @@
 """LangGraph's threads. A thread is a session, and its state shows the session's messages."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Query, Request, Response
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
+from throughline.chat_protocols.continue_chat import uuid_of
 from throughline.db.sessions.branch import NewBranch
 from throughline.db.sessions.create import CreateOutcome
 from throughline.db.sessions.repository import SessionChange, SessionQuery
@@ -19,34 +20,20 @@ from throughline.domain.session import NewSession, Session
 from throughline.http.body import read_body, read_optional_body, validate
 from throughline.http.call import Call, Reader, Writer, check_named_session, source_of
 from throughline.http.documents import described
-from throughline.http.fields import MetadataFilter
+from throughline.http.fields import Metadata, MetadataFilter, QueryParameters
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
-from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX, refuse
+from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
 from throughline.langgraph_api.assistants import assistant_id, default_agent, find_agent, pick
-from throughline.langgraph_api.thread_requests import (
-    MOST_SEARCHED,
-    ChangeThread,
-    CountThreads,
-    CreateThread,
-    ListHistory,
-    ReadCheckpoint,
-    ReadHistory,
-    ReadState,
-    SearchThreads,
-    Status,
-)
+from throughline.langgraph_api.request import Body, Names
 from throughline.langgraph_api.thread_state import (
     ThreadState,
     current_run,
     error_of,
     find_thread,
-    is_uuid,
-    newest_message,
-    newest_state,
     read_history,
-    state_at,
+    read_state,
     thread_id_of,
 )
 from throughline.wire.json_shape import JsonDict
@@ -54,60 +41,142 @@ from throughline.wire.json_shape import JsonDict
 PAGE = 200
 """Threads that a search reads at a time."""
 
+MOST_SEARCHED = 1_000
+"""Threads that a search looks at, the last updated first."""
+
 AGENT_KEYS = ("graph_id", "assistant_id")
 """Keys of a thread's metadata that name its agent. They are not stored with the others."""
 
+Status: TypeAlias = Literal["idle", "busy", "interrupted", "error"]
+THREAD_STATUS: Mapping[RunStatus, Status] = {
+    RunStatus.QUEUED: "busy",
+    RunStatus.RUNNING: "busy",
+    RunStatus.WAITING: "interrupted",
+    RunStatus.FAILED: "error",
+}
+"""The status of a thread by that of its current run. Without one, or after its end, a thread is idle."""
+
 router = PrefixRouter(prefix=f"{PREFIX}/threads", tags=[LANGGRAPH])
+
+
+class CreateThread(Body):
+    """A new thread. `graph_id` or `assistant_id` among its metadata name the agent.
+
+    `ttl` and `supersteps` are not served: threads stay until they are deleted, and their state cannot be written.
+    """
+
+    unserved = frozenset({"ttl", "supersteps"})
+
+    thread_id: str | None = Field(None, json_schema_extra={"format": "uuid"})
+    metadata: Metadata | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+
+
+class ChangeThread(Body):
+    """Metadata to add to those of a thread. `ttl` is not served: threads stay until they are deleted."""
+
+    unserved = frozenset({"ttl"})
+
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class CountThreads(Body):
+    """Filters of threads. `values` is not served: a search for messages is GET /v1/search."""
+
+    unserved = frozenset({"values"})
+
+    metadata: Metadata | None = None
+    status: Status | None = None
+    ids: Annotated[list[str] | None, Field(max_length=MOST_SEARCHED)] = None
+
+
+class SearchThreads(CountThreads):
+    """A page of the list of threads, the last updated first. `values` and `extract` are not served."""
+
+    unserved = frozenset({"values", "extract"})
+
+    limit: int = Field(10, ge=1, le=100)
+    offset: int = Field(0, ge=0, le=MOST_SEARCHED)
+    sort_by: Literal["updated_at"] | None = None
+    sort_order: Literal["desc"] | None = None
+    select: Names | None = None
+
+
+class ReadCheckpoint(Body):
+    """The checkpoint whose state is read. `subgraphs` has no effect: there are none."""
+
+    ignored = frozenset({"subgraphs"})
+
+    checkpoint: dict[str, JsonValue]
+    select: Names | None = None
+
+
+class ReadHistory(Body):
+    """A page of a thread's states at the ends of turns, the newest first.
+
+    `checkpoint` has no effect: there are no subgraphs. `metadata` is not served.
+    """
+
+    ignored = frozenset({"checkpoint"})
+    unserved = frozenset({"metadata"})
+
+    limit: int = Field(10, ge=1, le=100)
+    before: str | dict[str, JsonValue] | None = None
+    select: Names | None = None
+
+
+class ReadState(QueryParameters):
+    """The members of a state that are wanted."""
+
+    select: Names | None = None
+    subgraphs: bool | None = Field(None, description="taken without effect: there are no subgraphs")
+
+
+class ListHistory(QueryParameters):
+    """A page of a thread's states at the ends of turns, the newest first."""
+
+    limit: int = Field(10, ge=1, le=100)
+    before: str | None = Field(None, description="the id of a checkpoint")
 
 
 @router.post("", openapi_extra=described(body=CreateThread, is_body_required=False, errors=codes(ExternalIdTaken)))
 async def create_thread(request: Request, call: Writer) -> Response:
     """Create a thread. Its agent may change with each run."""
     body = await read_optional_body(request, CreateThread)
-    refuse(ttl=body.ttl, supersteps=body.supersteps)
     session, is_found = await _create(request, call, body)
     if is_found and body.if_exists != "do_nothing":
         raise ExternalIdTaken(
             f"There is a thread {body.thread_id} already. Choose another id, or send `if_exists`: `do_nothing`."
         )
-    if is_found:
-        return JsonResponse(await _thread_json(call, session, None))
-    return JsonResponse(_shown(ThreadState(session, ()), None))
+    return JsonResponse(await _thread_json(call, session) if is_found else _shown(ThreadState(session)))
 
 
 async def _create(request: Request, call: Call, body: CreateThread) -> tuple[Session, bool]:
     """Return the thread, and whether it existed before. Raises NotFound (agent), InvalidInput (id)."""
-    metadata = dict(body.metadata or {})
-    named = next((metadata[key] for key in AGENT_KEYS if isinstance(metadata.get(key), str)), None)
-    agent = find_agent(call, str(named)).name if named else default_agent(call)
-    external_id = None if body.thread_id is None else _chosen_id(body.thread_id)
-    if external_id is not None and (known := await find_or_none(call, external_id)) is not None:
-        return known, True
+    metadata = body.metadata or {}
+    agent = _agent_in(call, metadata) or default_agent(call)
+    if body.thread_id is not None:
+        if uuid_of(body.thread_id) is None:
+            raise InvalidInput("Must be a UUID in its usual form. Leave it out for a new one.", field="thread_id")
+        with suppress(NotFound):
+            return await find_thread(call, body.thread_id), True
+    check_named_session(call.principal, None)
     new = NewSession(
         owner_id=call.owner_id,
         agent=agent,
         title="",
         source=source_of(request, call),
         metadata=_without_agent(metadata),
-        external_id=external_id,
+        external_id=None if body.thread_id is None else body.thread_id.lower(),
     )
-    check_named_session(call.principal, None)
     session, outcome = await call.services.database.sessions.create(new)
     return session, outcome is CreateOutcome.FOUND
 
 
-def _chosen_id(text: str) -> str:
-    if not is_uuid(text):
-        raise InvalidInput("Must be a UUID in its usual form. Leave it out for a new one.", field="thread_id")
-    return text.lower()
-
-
-async def find_or_none(call: Call, name: str) -> Session | None:
-    """Return the thread, None if it does not exist."""
-    try:
-        return await find_thread(call, name)
-    except NotFound:
-        return None
+def _agent_in(call: Call, metadata: JsonObject) -> str | None:
+    """Return the agent that metadata of a thread name, None if they name none. Raises NotFound."""
+    named = next((str(metadata[key]) for key in AGENT_KEYS if metadata.get(key) is not None), None)
+    return None if named is None else find_agent(call, named).name
 
 
 def _without_agent(metadata: JsonObject) -> dict[str, JsonValue]:
@@ -119,17 +188,13 @@ async def search_threads(request: Request, call: Reader) -> Response:
     """List threads, the last updated first. It looks at the thousand threads that were updated last."""
     check_named_session(call.principal, None)
     body = await read_optional_body(request, SearchThreads)
-    refuse(values=body.values, extract=body.extract)
-    found: list[JsonValue] = []
-    place = 0
+    found: list[Session] = []
     async with aclosing(_matching(call, body)) as matching:
         async for session in matching:
-            if place >= body.offset:
-                found.append(await _thread_json(call, session, body.select))
-            place += 1
-            if len(found) == body.limit:
+            found.append(session)
+            if len(found) == body.offset + body.limit:
                 break
-    return JsonResponse(found)
+    return JsonResponse([await _thread_json(call, session, body.select) for session in found[body.offset :]])
 
 
 @router.post("/count", openapi_extra=described(body=CountThreads, is_body_required=False))
@@ -137,16 +202,13 @@ async def count_threads(request: Request, call: Reader) -> Response:
     """Count threads among the thousand that were updated last."""
     check_named_session(call.principal, None)
     body = await read_optional_body(request, CountThreads)
-    refuse(values=body.values)
     async with aclosing(_matching(call, body)) as matching:
         return JsonResponse(len([session async for session in matching]))
 
 
 async def _matching(call: Call, asked: CountThreads) -> AsyncGenerator[Session]:
     metadata = asked.metadata or {}
-    named = next((metadata[key] for key in AGENT_KEYS if key in metadata), None)
-    agent = None if named is None else find_agent(call, str(named)).name
-    query = SessionQuery(limit=PAGE, agent=agent, metadata=_without_agent(metadata))
+    query = SessionQuery(limit=PAGE, agent=_agent_in(call, metadata), metadata=_without_agent(metadata))
     for _ in range(MOST_SEARCHED // PAGE):
         page = await call.services.database.sessions.list(call.owner_id, query)
         for session in page.items:
@@ -160,13 +222,13 @@ async def _matching(call: Call, asked: CountThreads) -> AsyncGenerator[Session]:
 async def _fits(call: Call, session: Session, asked: CountThreads) -> bool:
     if asked.ids is not None and not {thread_id_of(session), str(session.id)} & set(asked.ids):
         return False
-    return asked.status is None or status_of(await current_run(call, session)) == asked.status
+    return asked.status is None or _status_of(await current_run(call, session)) == asked.status
 
 
 @router.get("/{thread_id}")
 async def get_thread(thread_id: str, call: Reader) -> Response:
     """Return a thread."""
-    return JsonResponse(await _thread_json(call, await find_thread(call, thread_id), None))
+    return JsonResponse(await _thread_json(call, await find_thread(call, thread_id)))
 
 
 @router.patch("/{thread_id}", openapi_extra=described(body=ChangeThread))
@@ -174,11 +236,9 @@ async def change_thread(request: Request, thread_id: str, call: Writer) -> Respo
     """Add metadata to those of a thread."""
     session = await find_thread(call, thread_id)
     body = await read_body(request, ChangeThread)
-    refuse(ttl=body.ttl)
     merged = validate({"metadata": {**session.metadata, **_without_agent(body.metadata)}}, MetadataFilter).metadata
-    change = SessionChange(metadata=merged)
-    changed = await call.services.database.sessions.update(call.owner_id, session.id, change)
-    return JsonResponse(await _thread_json(call, changed, None))
+    changed = await call.services.database.sessions.update(call.owner_id, session.id, SessionChange(metadata=merged))
+    return JsonResponse(await _thread_json(call, changed))
 
 
 @router.delete("/{thread_id}", status_code=HTTPStatus.NO_CONTENT, openapi_extra=described(errors=codes(SessionBusy)))
@@ -195,19 +255,18 @@ async def copy_thread(request: Request, thread_id: str, call: Writer) -> Respons
     check_named_session(call.principal, None)
     session, sessions = await find_thread(call, thread_id), call.services.database.sessions
     source = source_of(request, call)
-    newest = await newest_message(call, session)
-    if newest is None:
+    if session.message_count:
+        copied, _ = await sessions.branch(NewBranch(call.owner_id, session.id, session.message_count, source))
+    else:
         new = NewSession(call.owner_id, session.agent, session.title, source, session.metadata)
         copied, _ = await sessions.create(new)
-    else:
-        copied, _ = await sessions.branch(NewBranch(call.owner_id, session.id, newest.position, source))
-    return JsonResponse(await _thread_json(call, copied, None))
+    return JsonResponse(await _thread_json(call, copied))
 
 
 @router.get("/{thread_id}/state")
 async def get_state(thread_id: str, call: Reader, asked: Annotated[ReadState, Query()]) -> Response:
     """Return the state of a thread as it is now."""
-    return _state_response(await newest_state(call, await find_thread(call, thread_id)), asked.select)
+    return await _state_response(call, thread_id, None, asked.select)
 
 
 @router.get("/{thread_id}/state/{checkpoint_id}")
@@ -215,16 +274,20 @@ async def get_state_at(
     thread_id: str, checkpoint_id: str, call: Reader, asked: Annotated[ReadState, Query()]
 ) -> Response:
     """Return the state of a thread at a checkpoint."""
-    return _state_response(await state_at(call, await find_thread(call, thread_id), checkpoint_id), asked.select)
+    return await _state_response(call, thread_id, checkpoint_id, asked.select)
 
 
 @router.post("/{thread_id}/state/checkpoint", openapi_extra=described(body=ReadCheckpoint))
 async def read_state_at(request: Request, thread_id: str, call: Reader) -> Response:
     """Return the state of a thread at a checkpoint, or as it is now if the checkpoint has no id."""
-    session, body = await find_thread(call, thread_id), await read_body(request, ReadCheckpoint)
+    body = await read_body(request, ReadCheckpoint)
     checkpoint_id = body.checkpoint.get("checkpoint_id")
-    found = await (state_at(call, session, str(checkpoint_id)) if checkpoint_id else newest_state(call, session))
-    return _state_response(found, body.select)
+    return await _state_response(call, thread_id, str(checkpoint_id) if checkpoint_id else None, body.select)
+
+
+async def _state_response(call: Call, thread_id: str, checkpoint_id: str | None, select: list[str] | None) -> Response:
+    state = await read_state(call, await find_thread(call, thread_id), checkpoint_id)
+    return JsonResponse(pick(state.as_json(), select))
 
 
 @router.get("/{thread_id}/history")
@@ -240,7 +303,6 @@ async def post_history(request: Request, thread_id: str, call: Reader) -> Respon
 
 
 async def _history_response(call: Call, thread_id: str, asked: ReadHistory) -> Response:
-    refuse(metadata=asked.metadata)
     before = asked.before
     if isinstance(before, dict):
         inner = before.get("configurable")
@@ -249,42 +311,28 @@ async def _history_response(call: Call, thread_id: str, asked: ReadHistory) -> R
     return JsonResponse([pick(state.as_json(), asked.select) for state in states])
 
 
-def _state_response(state: ThreadState, select: list[str] | None) -> Response:
-    return JsonResponse(pick(state.as_json(), select))
+def _status_of(run: Run | None) -> Status:
+    return "idle" if run is None else THREAD_STATUS.get(run.status, "idle")
 
 
-def status_of(run: Run | None) -> Status:
-    """Return the status of a thread with this current run."""
-    match None if run is None else run.status:
-        case RunStatus.QUEUED | RunStatus.RUNNING:
-            return "busy"
-        case RunStatus.WAITING:
-            return "interrupted"
-        case RunStatus.FAILED:
-            return "error"
-        case _:
-            return "idle"
-
-
-async def _thread_json(call: Call, session: Session, select: list[str] | None) -> JsonDict:
+async def _thread_json(call: Call, session: Session, select: list[str] | None = None) -> JsonDict:
     """Return the thread as clients read it. Its state is read if it is selected."""
-    has_values = not select or any(name.partition(".")[0] in {"values", "interrupts"} for name in select)
-    state = await newest_state(call, session) if has_values else ThreadState(session, (), run=None)
-    run = state.run if has_values else await current_run(call, session)
-    return pick(_shown(state, run), select)
+    if not select or any(name.partition(".")[0] in {"values", "interrupts"} for name in select):
+        return pick(_shown(await read_state(call, session)), select)
+    return pick(_shown(ThreadState(session, run=await current_run(call, session))), select)
 
 
-def _shown(state: ThreadState, run: Run | None) -> JsonDict:
-    session, agent = state.session, state.session.agent
+def _shown(state: ThreadState) -> JsonDict:
+    session, run, agent = state.session, state.run, state.session.agent
     error = None if run is None else error_of(run)
     return {
         "thread_id": thread_id_of(session),
         "created_at": session.created_at.isoformat(),
         "updated_at": session.updated_at.isoformat(),
         "metadata": {**session.metadata, "graph_id": agent, "assistant_id": assistant_id(agent)},
-        "status": status_of(run),
+        "status": _status_of(run),
         "config": {},
-        "values": {"messages": state.values["messages"]} if state.messages else None,
+        "values": state.values if state.messages else None,
         "interrupts": {str(run.id): state.interrupts} if run is not None and state.interrupts else {},
         "error": None if error is None else error.detail,
     }
