@@ -1,7 +1,7 @@
 """What a waiting run waits for as LangGraph's interrupts, and what a client resumes it with."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput
@@ -61,53 +61,60 @@ def read_resume(wait: Wait, given: JsonValue, author: str | None) -> tuple[Resol
     return tuple(_resolution(awaited, value, author) for awaited, value in _values(wait.open_calls, given))
 
 
-def _values(open_calls: Sequence[AwaitedCall], given: JsonValue) -> Iterator[tuple[AwaitedCall, JsonValue]]:
+def _values(open_calls: Sequence[AwaitedCall], given: JsonValue) -> Iterable[tuple[AwaitedCall, JsonValue]]:
     by_id = {awaited.id: awaited for awaited in open_calls}
     if isinstance(given, dict) and given and given.keys() <= by_id.keys():
-        yield from ((by_id[name], value) for name, value in given.items())
-        return
+        return [(by_id[name], value) for name, value in given.items()]
     decisions = _decisions(given)
     needed = [awaited for awaited in open_calls if awaited.kind is WaitKind.APPROVAL]
-    if decisions is not None and needed and len(decisions) == len(needed):
-        yield from zip(needed, decisions, strict=True)
-        return
-    if len(open_calls) != 1:
-        raise InvalidInput(
-            f"The run waits for {len(open_calls)} calls. Send an object with a value for each id: {', '.join(by_id)}.",
-            field=RESUME,
-        )
-    yield open_calls[0], given
+    if needed and len(decisions) == len(needed):
+        return zip(needed, decisions, strict=True)
+    if len(open_calls) == 1:
+        return [(open_calls[0], given)]
+    raise InvalidInput(
+        f"The run waits for {len(open_calls)} calls. Send an object with a value for each id: {', '.join(by_id)}.",
+        field=RESUME,
+    )
 
 
-def _decisions(given: JsonValue) -> list[JsonValue] | None:
-    """Return the decisions of a list, or of the object with `decisions`; None if it is neither."""
+def _decisions(given: JsonValue) -> list[JsonValue]:
+    """Return the decisions of a list, or of the object with `decisions`; empty if it is neither."""
     found = given.get("decisions") if isinstance(given, dict) else given
-    return found if isinstance(found, list) else None
+    return found if isinstance(found, list) else []
 
 
 def _resolution(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Resolution:
     if awaited.kind is WaitKind.APPROVAL:
         return _decision(awaited, value, author)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) > MAX_OUTPUT:
-        raise InvalidInput(f"It has {len(text)} characters; at most {MAX_OUTPUT} are taken.", field=RESUME)
-    return Resolution(awaited.id, text, author=author)
+    return Resolution(awaited.id, _within(text, MAX_OUTPUT, "It"), author=author)
+
+
+def _within(text: str, most: int, subject: str) -> str:
+    if len(text) > most:
+        raise InvalidInput(f"{subject} has {len(text)} characters; at most {most} are taken.", field=RESUME)
+    return text
 
 
 def _decision(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Resolution:
     decisions = _decisions(value)
-    decided = decisions[0] if decisions is not None and len(decisions) == 1 else value
-    if isinstance(decided, bool):
-        decided = {"type": "approve" if decided else "reject"}
-    if isinstance(decided, str):
-        decided = {"type": decided}
-    if not isinstance(decided, dict):
-        raise InvalidInput(f"The call {awaited.id!r} waits for a decision. {DECISION_WORDS}", field=RESUME)
-    kind = DECISIONS.get(str(decided.get("type", decided.get("decision"))))
+    match decisions[0] if len(decisions) == 1 else value:
+        case dict() as decided:
+            word = str(decided.get("type", decided.get("decision")))
+        case bool() as is_approved:
+            decided, word = {}, "approve" if is_approved else "reject"
+        case str() as word:
+            decided = {}
+        case _:
+            raise InvalidInput(f"The call {awaited.id!r} waits for a decision. {DECISION_WORDS}", field=RESUME)
+    kind = DECISIONS.get(word)
     if kind is None:
         raise InvalidInput(f"The decision on the call {awaited.id!r} has no known type. {DECISION_WORDS}", field=RESUME)
     arguments = _edited(decided, awaited) if kind is ApprovalDecision.EDIT else None
-    reason = _reason(decided) if kind is ApprovalDecision.REJECT else ""
+    reason = ""
+    if kind is ApprovalDecision.REJECT:
+        given = (decided.get(name) for name in ("message", "reason", "args"))
+        reason = next((_within(text, MAX_REASON, "The reason") for text in given if isinstance(text, str)), "")
     return Resolution(awaited.id, reason, decision=kind, arguments=arguments, author=author)
 
 
@@ -115,7 +122,6 @@ def _edited(decided: JsonDict, awaited: AwaitedCall) -> str:
     """Return the edited arguments as JSON text. Raises InvalidInput without them, or for another tool."""
     edited = decided.get("edited_action", decided.get("args"))
     action = edited if isinstance(edited, dict) else {}
-    name = action.get("name", action.get("action", awaited.name))
     arguments = action.get("args", decided.get("arguments"))
     if not isinstance(arguments, dict):
         raise InvalidInput(
@@ -123,14 +129,6 @@ def _edited(decided: JsonDict, awaited: AwaitedCall) -> str:
             'Send {"type": "edit", "edited_action": {"name": …, "args": {…}}}.',
             field=RESUME,
         )
-    if name != awaited.name:
+    if action.get("name", action.get("action", awaited.name)) != awaited.name:
         raise InvalidInput(f"The call {awaited.id!r} is one of {awaited.name!r}, which an edit keeps.", field=RESUME)
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def _reason(decided: JsonDict) -> str:
-    found = next((decided[name] for name in ("message", "reason", "args") if isinstance(decided.get(name), str)), "")
-    reason = found if isinstance(found, str) else ""
-    if len(reason) > MAX_REASON:
-        raise InvalidInput(f"The reason has {len(reason)} characters; at most {MAX_REASON} are taken.", field=RESUME)
-    return reason
