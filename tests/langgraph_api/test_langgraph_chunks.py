@@ -6,7 +6,7 @@ from uuid import UUID
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.events import MessageDelta, ToolCallDelta
 from throughline.domain.message import Message, Role, Source, ToolCall
-from throughline.langgraph_api.chunks import MessageChunks, Part
+from throughline.langgraph_api.stream import MessageChunks, Part
 
 FIRST, SECOND = MessageId(UUID(int=1)), MessageId(UUID(int=2))
 

@@ -45,18 +45,17 @@ ABSENT: Mapping[tuple[str, ...], str] = {
 }
 """What to use, by the methods and paths of the routes."""
 
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 router = PrefixRouter(prefix=PREFIX, include_in_schema=False)
 
 
 def _add(route: str, instead: str) -> None:
-    method, _, path = route.partition(" ")
-
     async def refuse(request: Request) -> Response:
         shown = request.url.path.removeprefix(PREFIX)[:80]
         return error_problem(NotServed(f"{request.method} {shown} is not served. {instead}"))
 
-    router.add_api_route(path, refuse, methods=[method] if method != "*" else [*METHODS])
+    method, _, path = route.partition(" ")
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] if method == "*" else [method]
+    router.add_api_route(path, refuse, methods=methods)
 
 
 for _routes, _instead in ABSENT.items():

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated
 from uuid import UUID, uuid5
 
 from fastapi import Request, Response
@@ -16,7 +15,7 @@ from throughline.http.documents import described
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
-from throughline.langgraph_api.request import Body
+from throughline.langgraph_api.request import Body, Names
 from throughline.wire.json_shape import JsonDict
 
 IDS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
@@ -80,7 +79,7 @@ class SearchAssistants(CountAssistants):
     offset: int = Field(0, ge=0)
     sort_by: str | None = None
     sort_order: str | None = None
-    select: Annotated[list[str] | None, Field(max_length=20)] = None
+    select: Names | None = None
 
 
 @router.post("/search", openapi_extra=described(body=SearchAssistants, is_body_required=False))
@@ -106,9 +105,9 @@ async def get_assistant(assistant: str, call: Reader) -> Response:
 @router.get("/{assistant}/schemas")
 async def get_schemas(assistant: str, call: Reader) -> Response:
     """Return the schemas of input, output and state: each has the messages."""
-    graph: JsonDict = {"graph_id": find_agent(call, assistant).name}
     shapes: JsonDict = dict.fromkeys(("input_schema", "output_schema", "state_schema"), STATE)
-    return JsonResponse({**graph, **shapes, "config_schema": None, "context_schema": None})
+    graph_id = find_agent(call, assistant).name
+    return JsonResponse({"graph_id": graph_id, **shapes, "config_schema": None, "context_schema": None})
 
 
 @router.get("/{assistant}/graph")

@@ -1,7 +1,7 @@
 """Messages in LangChain's form: those that clients send, and the stored ones as clients read them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, Field
@@ -10,7 +10,6 @@ from throughline.domain.basic_types import JsonObject, JsonValue
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import (
     CLIENT_MESSAGE_ID,
-    Content,
     ImageBlock,
     Message,
     NewMessage,
@@ -71,7 +70,7 @@ def read_input(given: JsonValue, source: Source) -> InputMessages:
     return InputMessages(instructions, tuple(map(_with_id, messages, ids)))
 
 
-def _is_pair(listed: Sequence[JsonValue]) -> bool:
+def _is_pair(listed: JsonValue) -> bool:
     """Return whether the list is one message as a pair of role and text, rather than two texts."""
     match listed:
         case [str() as role, str()]:
@@ -105,11 +104,11 @@ def _in_openai_form(given: JsonDict, field: str) -> JsonDict:
         )
     if name not in ROLES:
         raise InvalidInput(f"Its type must be one of {', '.join(ROLES)}.", field=f"{field}.type")
-    calls, author = given.get("tool_calls"), given.get("name")
+    calls = given.get("tool_calls")
     return {
         "role": ROLES[name],
         "content": _content(given.get("content"), is_answer=ROLES[name] == "assistant"),
-        "name": author,
+        "name": given.get("name"),
         "tool_call_id": given.get("tool_call_id"),
         "tool_calls": [_call(call) for call in calls] if isinstance(calls, list) and calls else None,
     }
@@ -180,8 +179,9 @@ def asked_json(run: Run) -> JsonDict:
 
 
 def _json(message: Message | NewMessage, shown_id: str) -> JsonDict:
-    shown: JsonDict = {"id": shown_id, "content": _content_json(message.content)}
-    shown |= {"additional_kwargs": {}, "response_metadata": {}}
+    content = message.content
+    shown_content: JsonValue = content if isinstance(content, str) else [_block_json(block) for block in content]
+    shown: JsonDict = {"id": shown_id, "content": shown_content, "additional_kwargs": {}, "response_metadata": {}}
     match message.role:
         case Role.USER:
             return {"type": "human", **shown, "name": message.author}
@@ -190,24 +190,14 @@ def _json(message: Message | NewMessage, shown_id: str) -> JsonDict:
             return {"type": "ai", **shown, "name": None, "tool_calls": calls, "invalid_tool_calls": []}
         case Role.TOOL:
             status = "error" if message.metadata.get("is_error") is True else "success"
-            return {
-                "type": "tool",
-                **shown,
-                "name": message.name,
-                "tool_call_id": message.tool_call_id,
-                "status": status,
-                "artifact": None,
-            }
+            result: JsonDict = {"tool_call_id": message.tool_call_id, "status": status, "artifact": None}
+            return {"type": "tool", **shown, "name": message.name, **result}
 
 
 def call_json(call: ToolCall) -> JsonDict:
     """Return a tool call as clients read it. Arguments that are no JSON object are wrapped in one."""
     arguments: JsonDict = json.loads(send_again(call.arguments).text)
     return {"name": call.name, "args": arguments, "id": call.id, "type": "tool_call"}
-
-
-def _content_json(content: Content) -> JsonValue:
-    return content if isinstance(content, str) else [_block_json(block) for block in content]
 
 
 def _block_json(block: TextBlock | ImageBlock) -> JsonDict:

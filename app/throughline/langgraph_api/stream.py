@@ -1,11 +1,14 @@
 """The stream of a run in LangGraph's form, in one or several stream modes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fastapi import Response
 
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.stream_turn import stream_turn
+from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
@@ -23,14 +26,14 @@ from throughline.domain.events import (
     RunWaiting,
     ToolAnswered,
     ToolCallDelta,
+    ToolCalled,
     ToolProgress,
 )
-from throughline.domain.message import Message, Role
-from throughline.domain.run import Run, RunStatus
+from throughline.domain.message import Message, Role, text_of
+from throughline.domain.run import RunStatus
 from throughline.http.call import Call
 from throughline.http.problem_documents import json_line
 from throughline.langgraph_api.assistants import LLM_NODE, TOOL_NODE, assistant_id
-from throughline.langgraph_api.chunks import MessageChunks, Part
 from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import asked_json, message_json
 from throughline.langgraph_api.request import StreamMode
@@ -50,6 +53,12 @@ RUN_STATUS: Mapping[RunStatus, str] = {
     RunStatus.CANCELLED: "interrupted",
 }
 """LangGraph's words for the status of a run."""
+
+REASONING = "reasoning_content"
+"""Key among the additional values of a message under which LangChain has its reasoning."""
+
+Part: TypeAlias = tuple[str, JsonValue]
+"""The name and the data of a server-sent event."""
 
 
 def stream_run(
@@ -72,12 +81,15 @@ class _RunPrinter:
     The last of what follows from an event has the event's number as its id.
     """
 
-    def __init__(self, call: Call, thread_id: str, begun: ChatTurn, modes: Sequence[StreamMode]) -> None:
-        self._call, self._thread_id, self._run, self._modes = call, thread_id, begun.followed.run, modes
+    def __init__(self, call: Call, thread_id: str, turn: ChatTurn, modes: Sequence[StreamMode]) -> None:
+        self._call, self._run, self._modes = call, turn.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
         self._has_shown = False
-        self._is_whole = not begun.followed.after and not begun.followed.skipped_waits and not begun.part
-        self._chunks = MessageChunks(modes, self._metadata(), is_joined=begun.followed.after > 0)
+        self._is_whole = not turn.followed.after and not turn.followed.skipped_waits and not turn.part
+        agent = self._run.agent
+        ids: JsonDict = {"run_id": str(self._run.id), "thread_id": thread_id}
+        metadata: JsonDict = {**ids, "graph_id": agent, "assistant_id": assistant_id(agent)}
+        self._chunks = MessageChunks(modes, metadata, is_joined=turn.followed.after > 0)
 
     async def begin(self) -> bytes:
         if "values" in self._modes:
@@ -94,15 +106,15 @@ class _RunPrinter:
 
     async def _load(self) -> None:
         """Read the state of the thread, without messages that the stream is going to bring."""
-        messages = await read_newest(self._call, self._run.session_id)
-        kept = (message for message in messages if not self._is_to_come(message))
-        self._messages = {str(shown["id"]): shown for shown in map(message_json, kept)}
+        brings_all = self._is_whole and not self._run.input.steps_brought
+        for message in await read_newest(self._call, self._run.session_id):
+            if not brings_all or message.run_id != self._run.id or message.role is Role.USER:
+                self._keep(message_json(message))
         asked = asked_json(self._run)
         self._messages.setdefault(str(asked["id"]), asked)
 
-    def _is_to_come(self, message: Message) -> bool:
-        is_made = message.run_id == self._run.id and message.role is not Role.USER
-        return is_made and self._is_whole and not self._run.input.steps_brought
+    def _keep(self, shown: JsonDict) -> None:
+        self._messages[str(shown["id"])] = shown
 
     def _is_asked(self, part: Part) -> bool:
         """Return whether the client wants the part. Pieces of messages are made only if it does."""
@@ -114,53 +126,145 @@ class _RunPrinter:
                 yield self._values()
             case MessageDelta() | ReasoningDelta() | ToolCallDelta():
                 yield from self._chunks.grow(event)
-            case MessageCompleted(message=message):
-                yield from self._completed(message, LLM_NODE)
-            case ToolAnswered(message=message):
-                yield from self._completed(message, TOOL_NODE)
+            case MessageCompleted(message=message) | ToolAnswered(message=message):
+                yield from self._completed(message)
             case AnswerReset():
                 yield from self._chunks.take_back()
                 yield self._values()
-            case RunWaiting(run=run):
-                interrupts = interrupts_of(run)
-                yield "updates", {"__interrupt__": interrupts}
-                yield "values", values_json(self._messages.values(), interrupts)
-                yield self._end(run)
-            case RunEnded(run=run):
-                yield from self._ended(run)
-            case _:
-                yield from _custom(event)
+            case RunWaiting() | RunEnded():
+                yield from self._ended(event)
+            case CompactionStarted() | CompactionFinished() | HistoryQuoted() | MemoriesQuoted() | ToolProgress():
+                # how the context or a tool's call proceeds, in the form of this service's own events
+                yield "custom", {"type": event.type.value, **event_json(event)}
+            case ToolCalled():
+                return  # the completed message has it
 
-    def _completed(self, message: Message, node: str) -> Iterator[Part]:
-        yield from self._chunks.complete(message)
+    def _completed(self, message: Message) -> Iterator[Part]:
         shown = message_json(message)
-        self._messages[str(shown["id"])] = shown
-        yield "updates", {node: {"messages": [shown]}}
+        self._keep(shown)
+        yield from self._chunks.complete(message)
+        yield "updates", {_node_of(message): {"messages": [shown]}}
         yield self._values()
 
-    def _ended(self, run: Run) -> Iterator[Part]:
-        error = error_of(run)
-        if error is not None:
+    def _ended(self, event: RunWaiting | RunEnded) -> Iterator[Part]:
+        run, error = event.run, error_of(event.run)
+        if isinstance(event, RunWaiting):
+            interrupts = interrupts_of(run)
+            yield "updates", {"__interrupt__": interrupts}
+            yield self._values(interrupts)
+        elif error is not None:
             yield "error", {"error": error.type, "message": error.detail}
             return
-        if not self._has_shown:
+        elif not self._has_shown:
             yield self._values()
-        yield self._end(run)
+        yield "end", {"run_id": str(run.id), "status": RUN_STATUS[run.status]}
 
-    def _values(self) -> Part:
+    def _values(self, interrupts: Sequence[JsonValue] = ()) -> Part:
         self._has_shown = True
-        return "values", values_json(self._messages.values(), ())
-
-    def _end(self, run: Run) -> Part:
-        return "end", {"run_id": str(run.id), "status": RUN_STATUS[run.status]}
-
-    def _metadata(self) -> JsonDict:
-        agent = self._run.agent
-        ids: JsonDict = {"run_id": str(self._run.id), "thread_id": self._thread_id}
-        return {**ids, "graph_id": agent, "assistant_id": assistant_id(agent)}
+        return "values", values_json(self._messages.values(), interrupts)
 
 
-def _custom(event: Event) -> Iterator[Part]:
-    """Yield how the context or a tool's call proceeds, in the form of this service's own events."""
-    if isinstance(event, CompactionStarted | CompactionFinished | HistoryQuoted | MemoriesQuoted | ToolProgress):
-        yield "custom", {"type": event.type.value, **event_json(event)}
+def _node_of(message: Message) -> str:
+    return LLM_NODE if message.role is Role.ASSISTANT else TOOL_NODE
+
+
+# Messages as they grow, in the modes `messages-tuple` (its pieces) and `messages` (what there is so far).
+
+
+@dataclass(slots=True)
+class _Growing:
+    """What was sent of a message that is not complete."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: set[int] = field(default_factory=set)
+
+
+class MessageChunks:
+    """The messages of one stream. `metadata` is sent with each piece.
+
+    With `is_joined` the client may have been sent pieces of the first message before.
+    """
+
+    def __init__(self, modes: Sequence[StreamMode], metadata: JsonDict, *, is_joined: bool) -> None:
+        self._is_tuple, self._is_list = "messages-tuple" in modes, "messages" in modes
+        self._metadata = metadata
+        self._is_joined = is_joined
+        self._growing: dict[str, _Growing] = {}
+
+    def grow(self, event: MessageDelta | ReasoningDelta | ToolCallDelta) -> Iterator[Part]:
+        """Yield the next piece of a message."""
+        shown_id = str(event.message_id)
+        is_first, sent = shown_id not in self._growing, self._growing.setdefault(shown_id, _Growing())
+        match event:
+            case MessageDelta(text=text):
+                sent.text += text
+                yield from self._piece(shown_id, text)
+            case ReasoningDelta(text=text):
+                sent.reasoning += text
+                yield from self._piece(shown_id, reasoning=text)
+            case ToolCallDelta(index=index):
+                name, call_id = (None, None) if index in sent.calls else (event.name, event.call_id)
+                sent.calls.add(index)
+                yield from self._piece(shown_id, call=_call_chunk(index, event.arguments_delta, name, call_id))
+        if self._is_list:
+            if is_first:
+                yield self._described(shown_id, LLM_NODE)
+            yield "messages/partial", [{"type": "ai", **_text_json(shown_id, sent.text, sent.reasoning), **NO_CALLS}]
+
+    def complete(self, message: Message) -> Iterator[Part]:
+        """Yield the rest of a model's message, or a tool's result, which comes at once."""
+        shown, shown_id = message_json(message), str(message.id)
+        is_known = shown_id in self._growing or self._is_joined
+        if message.role is Role.ASSISTANT:
+            yield from self._rest(message, self._growing.pop(shown_id, _Growing()), shown_id)
+        else:
+            yield from self._tuple(shown, TOOL_NODE)
+        self._is_joined = False
+        if self._is_list:
+            if not is_known:
+                yield self._described(shown_id, _node_of(message))
+            yield "messages/complete", [shown]
+
+    def take_back(self) -> Iterator[Part]:
+        """Yield the removal of messages that are not complete: the attempt starts again."""
+        self._is_joined = False
+        for shown_id in self._growing:
+            yield from self._tuple({"type": "remove", "id": shown_id, "content": ""}, LLM_NODE)
+        self._growing = {}
+
+    def _rest(self, message: Message, sent: _Growing, shown_id: str) -> Iterator[Part]:
+        """Yield what was not sent of the message; nothing if the client may have it from another stream."""
+        text = text_of(message.content)
+        if self._is_joined or not text.startswith(sent.text):
+            return
+        if text != sent.text or not (sent.text or message.tool_calls):
+            yield from self._piece(shown_id, text[len(sent.text) :])
+        for index, call in enumerate(message.tool_calls):
+            if index not in sent.calls:
+                yield from self._piece(shown_id, call=_call_chunk(index, call.arguments, call.name, call.id))
+
+    def _piece(
+        self, shown_id: str, text: str = "", *, reasoning: str = "", call: JsonDict | None = None
+    ) -> Iterator[Part]:
+        chunk: JsonDict = {"type": "AIMessageChunk", **_text_json(shown_id, text, reasoning)}
+        yield from self._tuple({**chunk, "tool_call_chunks": [] if call is None else [call]}, LLM_NODE)
+
+    def _tuple(self, message: JsonDict, node: str) -> Iterator[Part]:
+        if self._is_tuple:
+            yield "messages", [message, {**self._metadata, "langgraph_node": node}]
+
+    def _described(self, shown_id: str, node: str) -> Part:
+        return "messages/metadata", {shown_id: {"metadata": {**self._metadata, "langgraph_node": node}}}
+
+
+NO_CALLS: JsonDict = {"tool_calls": [], "invalid_tool_calls": []}
+
+
+def _text_json(shown_id: str, text: str, reasoning: str) -> JsonDict:
+    more: JsonDict = {REASONING: reasoning} if reasoning else {}
+    return {"id": shown_id, "content": text, "additional_kwargs": more, "response_metadata": {}}
+
+
+def _call_chunk(index: int, arguments: str, name: str | None, call_id: str | None) -> JsonDict:
+    return {"args": arguments, "index": index, "type": "tool_call_chunk", "name": name, "id": call_id}
