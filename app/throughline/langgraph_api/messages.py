@@ -65,7 +65,10 @@ def read_input(given: JsonValue, source: Source) -> InputMessages:
     sent = [_as_object(one, f"{PARAM}.{place}") for place, one in enumerate(found)]
     converted: list[JsonValue] = [_in_openai_form(one, f"{PARAM}.{place}") for place, one in enumerate(sent)]
     items = validate({"input": {"messages": converted}}, _Input).input.messages
-    instructions, messages = read_messages(items, source)
+    try:
+        instructions, messages = read_messages(items, source)
+    except InvalidInput as error:
+        raise InvalidInput(error.detail, field=f"input.{error.field}") from error
     ids = [one.get("id") for one, item in zip(sent, items, strict=True) if item.role not in INSTRUCTING]
     return InputMessages(instructions, tuple(map(_with_id, messages, ids)))
 
