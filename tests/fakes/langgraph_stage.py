@@ -45,6 +45,10 @@ class LangGraphStage:
     def database(self) -> Database:
         return self.turns.database
 
+    async def open_thread(self) -> str:
+        """Create a thread and return its id."""
+        return (await self.client.threads.create())["thread_id"]
+
     async def wait(self, thread: str | None, given: Any, **more: Any) -> Any:  # noqa: ANN401  # values of any graph
         """Begin a run with this input and return the values with which it ends or waits."""
         return await self.client.runs.wait(thread, AGENT_NAME, input=given, **more)

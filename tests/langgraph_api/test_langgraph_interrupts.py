@@ -32,7 +32,7 @@ async def careful(database: Database) -> AsyncIterator[LangGraphStage]:
 async def until_interrupted(stage: LangGraphStage, *calls: ToolCall) -> tuple[str, list[Any]]:
     """Begin a run that waits for these calls; return its thread and the interrupts."""
     stage.model.script(Call(calls), Say("Done."))
-    thread = (await stage.client.threads.create())["thread_id"]
+    thread = await stage.open_thread()
     values = await stage.wait(thread, said("delete a.txt"))
     return thread, values["__interrupt__"]
 
@@ -71,7 +71,7 @@ async def test_a_waiting_run_is_an_interrupted_thread(careful: LangGraphStage) -
 
 async def test_a_stream_taken_up_again_while_its_run_waits_has_the_rest_of_its_events(careful: LangGraphStage) -> None:
     careful.model.script(Call((DELETES,)))
-    thread, runs = (await careful.client.threads.create())["thread_id"], careful.client.runs
+    thread, runs = await careful.open_thread(), careful.client.runs
     stream = runs.stream(thread, AGENT_NAME, input=said("delete a.txt"), stream_mode=["updates"])
     parts = [part async for part in stream]
     run_id = parts[0].data["run_id"]
@@ -155,7 +155,7 @@ async def test_a_question_is_answered_with_text(database: Database) -> None:
 
 async def test_an_interrupt_and_its_rest_are_streamed(careful: LangGraphStage) -> None:
     careful.model.script(Call((DELETES,)), Say("Done."))
-    thread = (await careful.client.threads.create())["thread_id"]
+    thread = await careful.open_thread()
     runs: Any = careful.client.runs
     modes = ["values", "updates"]
 
@@ -179,7 +179,7 @@ async def test_an_interrupt_and_its_rest_are_streamed(careful: LangGraphStage) -
 
 async def test_a_run_that_ends_with_its_client_goes_on_waiting(careful: LangGraphStage) -> None:
     careful.model.script(Call((DELETES,)), Call((DELETES_TOO,)), Say("Done."))
-    thread, on_disconnect = (await careful.client.threads.create())["thread_id"], {"on_disconnect": "cancel"}
+    thread, on_disconnect = await careful.open_thread(), {"on_disconnect": "cancel"}
     runs: Any = careful.client.runs
 
     streamed = [part async for part in runs.stream(thread, AGENT_NAME, input=said("delete"), **on_disconnect)]
@@ -223,7 +223,7 @@ async def test_a_wrong_decision_changes_nothing(careful: LangGraphStage, value: 
 
 
 async def test_nothing_is_resumed_that_does_not_wait(careful: LangGraphStage) -> None:
-    thread = (await careful.client.threads.create())["thread_id"]
+    thread = await careful.open_thread()
 
     refused = await careful.post(f"/threads/{thread}/runs", {"assistant_id": AGENT_NAME, "command": {"resume": True}})
 

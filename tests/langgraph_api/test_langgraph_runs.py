@@ -18,13 +18,9 @@ ADDS = ToolCall("call_1", "calculator", '{"expression": "17 * 23"}')
 HELLO = [("human", "hello"), ("ai", "Hello back.")]
 
 
-async def open_thread(stage: LangGraphStage) -> str:
-    return (await stage.client.threads.create())["thread_id"]
-
-
 async def test_a_turn_is_streamed_as_values(stage: LangGraphStage) -> None:
     stage.model.script(Say("Hello back."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     parts = [part async for part in stage.client.runs.stream(thread, AGENT_NAME, input=said("hello", id="m-1"))]
 
@@ -38,7 +34,7 @@ async def test_a_turn_is_streamed_as_values(stage: LangGraphStage) -> None:
 async def test_each_mode_shows_a_turn_with_a_tool(stage: LangGraphStage) -> None:
     modes: list[StreamMode] = ["updates", "messages-tuple", "custom"]
     stage.model.script(Call((ADDS,), is_streamed=True), Say("It is 391."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     parts = [part async for part in stage.client.runs.stream(thread, AGENT_NAME, input=said("?"), stream_mode=modes)]
 
@@ -57,7 +53,7 @@ async def test_each_mode_shows_a_turn_with_a_tool(stage: LangGraphStage) -> None
 
 async def test_the_mode_messages_sends_what_a_message_is_so_far(stage: LangGraphStage) -> None:
     stage.model.script(Say("One two three."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     parts = [
         part async for part in stage.client.runs.stream(thread, AGENT_NAME, input=said("?"), stream_mode="messages")
@@ -71,7 +67,7 @@ async def test_the_mode_messages_sends_what_a_message_is_so_far(stage: LangGraph
 
 async def test_a_run_is_waited_for(stage: LangGraphStage) -> None:
     stage.model.script(Say("Hello back."), Say("Again."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     first = await stage.wait(thread, said("hello"))
     second = await stage.wait(thread, said("more"))
@@ -82,7 +78,7 @@ async def test_a_run_is_waited_for(stage: LangGraphStage) -> None:
 
 async def test_of_a_whole_history_only_what_is_new_is_taken(stage: LangGraphStage) -> None:
     stage.model.script(Say("Hello back."), Say("Again."), Say("And again."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
     known = await stage.wait(thread, said("hello", id="mine"))
 
     by_id = {"messages": [*known["messages"], {"type": "human", "content": "more", "id": "mine-2"}]}
@@ -96,7 +92,7 @@ async def test_of_a_whole_history_only_what_is_new_is_taken(stage: LangGraphStag
 async def test_a_failed_run_is_an_error_for_the_client(stage: LangGraphStage) -> None:
     refused = Fail(ModelRejected("The provider refuses it."))
     stage.model.script(refused, refused)
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     parts = [part async for part in stage.client.runs.stream(thread, AGENT_NAME, input=said("hello"))]
     with pytest.raises(Exception, match="model_rejected: The provider refuses it"):
@@ -110,7 +106,7 @@ async def test_a_failed_run_is_an_error_for_the_client(stage: LangGraphStage) ->
 async def test_a_run_in_the_background_is_joined(stage: LangGraphStage) -> None:
     gate = asyncio.Event()
     stage.model.script(Say("Hello back.", gate=gate))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     run = await stage.client.runs.create(thread, AGENT_NAME, input=said("hello"), metadata={"topic": "greeting"})
     busy = await stage.client.threads.get(thread)
@@ -129,7 +125,7 @@ async def test_a_run_in_the_background_is_joined(stage: LangGraphStage) -> None:
 
 async def test_a_stream_goes_on_after_the_last_event(stage: LangGraphStage) -> None:
     stage.model.script(Say("One two three."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
     modes: list[StreamMode] = ["messages-tuple"]
     parts = [part async for part in stage.client.runs.stream(thread, AGENT_NAME, input=said("?"), stream_mode=modes)]
     run_id = (parts[0].data or {})["run_id"]
@@ -148,7 +144,7 @@ async def test_a_stream_goes_on_after_the_last_event(stage: LangGraphStage) -> N
 
 async def test_a_run_is_cancelled(stage: LangGraphStage) -> None:
     stage.model.script(Hang("Hello"), Say("Later."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
     run = await stage.client.runs.create(thread, AGENT_NAME, input=said("hello"))
     await until(lambda: len(stage.model.requests) == 1)
 
@@ -161,7 +157,7 @@ async def test_a_run_is_cancelled(stage: LangGraphStage) -> None:
 
 async def test_a_busy_thread_refuses_or_interrupts(stage: LangGraphStage) -> None:
     stage.model.script(Hang("Hello"), Say("The second."))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
     first = await stage.client.runs.create(thread, AGENT_NAME, input=said("hello"))
     await until(lambda: len(stage.model.requests) == 1)
 
@@ -175,7 +171,7 @@ async def test_a_busy_thread_refuses_or_interrupts(stage: LangGraphStage) -> Non
 
 async def test_a_run_ends_with_its_stream_if_the_client_says_so(stage: LangGraphStage) -> None:
     stage.model.script(Hang("Hello"))
-    thread = await open_thread(stage)
+    thread = await stage.open_thread()
 
     stream = stage.client.runs.stream(thread, AGENT_NAME, input=said("hello"), on_disconnect="cancel")
     async for part in stream:
@@ -222,7 +218,7 @@ async def test_a_thread_is_created_with_its_first_run_on_demand(stage: LangGraph
 
 async def test_several_new_messages_are_answered_as_one(stage: LangGraphStage) -> None:
     stage.model.script(Say("one"), Say("two"))
-    thread = (await stage.client.threads.create())["thread_id"]
+    thread = await stage.open_thread()
     await stage.wait(thread, said("yes"))
     new = [{"type": "human", "content": text, "id": text} for text in ("yes", "go")]
 
@@ -233,7 +229,7 @@ async def test_several_new_messages_are_answered_as_one(stage: LangGraphStage) -
 
 async def test_a_message_that_is_sent_again_gets_its_answer(stage: LangGraphStage) -> None:
     stage.model.script(Say("one"))
-    thread = (await stage.client.threads.create())["thread_id"]
+    thread = await stage.open_thread()
     given = {"messages": [{"type": "human", "content": "a", "id": "h1"}]}
     await stage.wait(thread, given)
 

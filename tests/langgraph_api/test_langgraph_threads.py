@@ -16,7 +16,7 @@ TWO_TURNS = [("human", "first"), ("ai", "One."), ("human", "second"), ("ai", "Tw
 
 async def two_turns(stage: LangGraphStage) -> str:
     stage.model.script(Say("One."), Say("Two."))
-    thread = (await stage.client.threads.create())["thread_id"]
+    thread = await stage.open_thread()
     await stage.wait(thread, said("first"))
     await stage.wait(thread, said("second"))
     return thread
@@ -98,7 +98,7 @@ async def test_a_state_shows_the_thread_and_its_checkpoint(stage: LangGraphStage
     state = await stage.state(thread)
     again = await stage.state(thread, checkpoint=state["checkpoint"])
     before = await stage.state(thread, checkpoint_id=state["parent_checkpoint"]["checkpoint_id"])
-    empty = await stage.state((await stage.client.threads.create())["thread_id"])
+    empty = await stage.state(await stage.open_thread())
 
     assert texts(state["values"]) == TWO_TURNS
     assert (state["next"], state["tasks"], state["interrupts"]) == ([], [], [])

@@ -22,7 +22,7 @@ def remote(stage: LangGraphStage) -> Any:  # noqa: ANN401  # its types do not fi
 
 
 async def open_config(stage: LangGraphStage) -> Any:  # noqa: ANN401  # a configuration of any graph
-    return {"configurable": {"thread_id": (await stage.client.threads.create())["thread_id"]}}
+    return {"configurable": {"thread_id": await stage.open_thread()}}
 
 
 def texts(values: Any) -> list[str]:  # noqa: ANN401  # values of any graph

@@ -23,7 +23,7 @@ from throughline.domain.errors import (
 from throughline.domain.events import REPLAYED_END_SEQ, RunEnded, RunWaiting
 from throughline.domain.keys import Scope
 from throughline.domain.message import CLIENT_MESSAGE_ID
-from throughline.domain.run import Run, RunError, RunStatus
+from throughline.domain.run import Run, RunStatus
 from throughline.http.auth import check_scope
 from throughline.http.body import read_body, read_json, validate
 from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
@@ -144,9 +144,9 @@ async def _final_values(call: Call, turn: ChatTurn) -> AsyncGenerator[bytes]:
         async with aclosing(_ends(call, turn.followed)) as followed:
             async for run in followed:
                 bound.has_ended = run is not None and (run.status.is_final or turn.is_stored)
-                yield KEPT_OPEN if run is None else await _values_of(call, run)
+                yield KEPT_OPEN if run is None else json_bytes(await _values_of(call, run))
     except ThroughlineError as error:
-        yield json_bytes(_failed(RunError(error.code, error.detail)))
+        yield json_bytes({"__error__": {"error": error.code, "message": error.detail}})
     finally:
         bound.close()
 
@@ -162,13 +162,10 @@ async def _ends(call: Call, part: FollowedPart) -> AsyncGenerator[Run | None]:
                 yield None if event is None else event.run
 
 
-async def _values_of(call: Call, run: Run) -> bytes:
+async def _values_of(call: Call, run: Run) -> JsonDict:
     values = values_json(map(message_json, await read_newest(call, run.session_id)), interrupts_of(run))
-    return json_bytes({**values, **_failed(error_of(run))})
-
-
-def _failed(error: RunError | None) -> JsonDict:
-    return {} if error is None else {"__error__": {"error": error.type, "message": error.detail}}
+    error = error_of(run)
+    return values if error is None else {**values, "__error__": {"error": error.type, "message": error.detail}}
 
 
 @router.get(THREAD + "/runs")
