@@ -27,7 +27,6 @@ CREATED = "2026-01-01T00:00:00+00:00"
 METADATA: JsonDict = {"created_by": "system"}
 LLM_NODE, TOOL_NODE = "llm_node", "tool_node"
 NODES = ("__start__", "process_message", "retrieve_context", "save_user_message", LLM_NODE, TOOL_NODE, "__end__")
-STEPS = tuple(pairwise(NODES[:5]))
 CHOICES = (
     ("save_user_message", TOOL_NODE),
     (LLM_NODE, TOOL_NODE),
@@ -114,10 +113,9 @@ async def get_schemas(assistant: str, call: Reader) -> Response:
 async def get_graph(assistant: str, call: Reader) -> Response:
     """Return the graph of a turn. All agents have the same; `xray` makes no difference."""
     find_agent(call, assistant)
-    nodes: list[JsonValue] = [_node_json(name) for name in NODES]
-    edges: list[JsonValue] = [{"source": source, "target": target} for source, target in STEPS]
-    edges += [{"source": source, "target": target, "conditional": True} for source, target in CHOICES]
-    return JsonResponse({"nodes": nodes, "edges": edges})
+    steps: list[JsonValue] = [{"source": source, "target": target} for source, target in pairwise(NODES[:5])]
+    choices: list[JsonValue] = [{"source": source, "target": target, "conditional": True} for source, target in CHOICES]
+    return JsonResponse({"nodes": [_node_json(name) for name in NODES], "edges": steps + choices})
 
 
 @router.get("/{assistant}/subgraphs")

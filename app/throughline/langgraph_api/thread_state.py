@@ -3,8 +3,7 @@
 A checkpoint is the end of a turn. Its id is that of the turn's last message.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -155,12 +154,7 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
     too long together.
     """
     last = None if before is None else await find_checkpoint(call, session, before)
-    ends: list[Message] = []
-    async with aclosing(_turn_ends(call, session, last)) as found:
-        async for end in found:
-            ends.append(end)
-            if len(ends) > limit:
-                break
+    ends = await _turn_ends(call, session, last, limit + 1)
     run = await current_run(call, session) if ends and last is None else None
     states: list[ThreadState] = []
     size = 0
@@ -173,17 +167,21 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
     return states
 
 
-async def _turn_ends(call: Call, session: Session, follows: Message | None) -> AsyncGenerator[Message]:
-    """Yield the messages before `follows` that are the last before a message of the user, the newest first."""
+async def _turn_ends(call: Call, session: Session, follows: Message | None, wanted: int) -> list[Message]:
+    """Return the messages before `follows` that are the last before a message of the user, the newest first.
+
+    Messages are read until `wanted` are found; there may be more.
+    """
+    ends: list[Message] = []
     before = None if follows is None else follows.position
     while True:
         page = await read_newest(call, session.id, before)
         for message in reversed(page):
-            later, follows = follows, message
-            if later is None or later.role is Role.USER:
-                yield message
-        if len(page) <= 1 or page[0].position == 1:
-            return
+            if follows is None or follows.role is Role.USER:
+                ends.append(message)
+            follows = message
+        if len(ends) >= wanted or len(page) <= 1 or page[0].position == 1:
+            return ends
         before = page[0].position
 
 
