@@ -46,6 +46,7 @@ def message(**fields: object) -> dict[str, object]:
         (message(role="user", content="x", id=7), INVALID, "id of a message"),
         (message(role="user", content=[{"type": "file"}]), INVALID, "input.messages.0.content.0"),
         (message(role="user", content=[{"type": "image", "url": "ftp://a"}]), INVALID, "content.0"),
+        (message(role="assistant", content=[{"type": ["text"]}]), INVALID, "content.0"),
         (message(role="tool", content="x"), INVALID, "input.messages.0.tool_call_id"),
         (message(role="assistant", content="x"), INVALID, "input.messages"),
         ({"stream_mode": ["values", "debug"]}, INVALID, "stream_mode.1"),

@@ -32,8 +32,11 @@ ROLES: Mapping[str, str] = {
     **dict.fromkeys(("ai", "assistant"), "assistant"),
     **{name: name for name in ("system", "developer", "tool")},
 }
-DROPPED = frozenset({"reasoning", "thinking", "redacted_thinking", "tool_use", "tool_call", "input_json_delta"})
-"""Parts of a model's message that say nothing to its reader, or that `tool_calls` has as well."""
+DROPPED = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_call", "input_json_delta")
+"""Parts of a model's message that say nothing to its reader, or that `tool_calls` has as well.
+
+It is no set: what a client sends as the type of a part may be no text, and have no hash.
+"""
 
 
 class _Messages(BaseModel):
