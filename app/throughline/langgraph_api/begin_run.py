@@ -60,9 +60,10 @@ async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: st
 
 async def _find(call: Call, thread_id: str, *, creates: bool) -> ContinuedSession | None:
     """Return the thread, None if the request is to create it. Raises NotFound otherwise, or if the name is no UUID."""
-    is_uuid = uuid_of(thread_id) is not None
-    found = await find_session(call, name_session(thread_id.lower())) if is_uuid else None
-    if found is None and not (creates and is_uuid):
+    if uuid_of(thread_id) is None:
+        raise no_thread(thread_id)
+    found = await find_session(call, name_session(thread_id.lower()))
+    if found is None and not creates:
         raise no_thread(thread_id)
     return found
 

@@ -55,7 +55,8 @@ class Body(BaseModel):
                 field = cls.place + name
                 detail = f"`{field}` is not served: this service has nothing like it. Leave it out."
                 raise InvalidInput(detail, field=field)
-        return {name: value for name, value in given.items() if name not in cls.ignored | cls.unserved}
+        dropped = cls.ignored | cls.unserved
+        return {name: value for name, value in given.items() if name not in dropped}
 
 
 class Command(Body):

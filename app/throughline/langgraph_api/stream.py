@@ -210,7 +210,8 @@ class MessageChunks:
         if self._is_list:
             if is_first:
                 yield self._described(shown_id, LLM_NODE)
-            yield "messages/partial", [{"type": "ai", **_text_json(shown_id, sent.text, sent.reasoning), **NO_CALLS}]
+            begun: JsonDict = {"type": "ai", **_text_json(shown_id, sent.text, sent.reasoning)}
+            yield "messages/partial", [{**begun, "tool_calls": [], "invalid_tool_calls": []}]
 
     def complete(self, message: Message) -> Iterator[Part]:
         """Yield the rest of a model's message, or a tool's result, which comes at once."""
@@ -256,9 +257,6 @@ class MessageChunks:
 
     def _described(self, shown_id: str, node: str) -> Part:
         return "messages/metadata", {shown_id: {"metadata": {**self._metadata, "langgraph_node": node}}}
-
-
-NO_CALLS: JsonDict = {"tool_calls": [], "invalid_tool_calls": []}
 
 
 def _text_json(shown_id: str, text: str, reasoning: str) -> JsonDict:
