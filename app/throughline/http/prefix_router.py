@@ -8,8 +8,8 @@ from starlette.types import Scope
 class PrefixRouter(APIRouter):
     """Router whose routes all begin with the same path.
 
-    FastAPI tries the routes one by one, with 2 to 3 µs for each, and the service has more than a hundred. An application
-    has to include the router without a further prefix.
+    FastAPI tries the routes one by one, with 2 to 3 µs for each, and the service has more than a hundred. The router
+    has to be included without a further prefix.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
