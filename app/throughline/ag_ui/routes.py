@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 
 from throughline.ag_ui.events import AgUiEvents, encode, finished, snapshot, started, state_of
 from throughline.ag_ui.run_input import PROTOCOL, RunAgentInput
-from throughline.chat_protocols.ask_agent import AgentRequest, split_messages
+from throughline.chat_protocols.ask_agent import AgentRequest, split_messages, turn_input
 from throughline.chat_protocols.continue_chat import (
     REQUEST_ID,
     ChatRequest,
@@ -21,13 +21,12 @@ from throughline.chat_protocols.continue_chat import (
     part_of_request,
     user_texts,
 )
-from throughline.chat_protocols.follow_part import new_echo, split_run
+from throughline.chat_protocols.follow_part import split_run
 from throughline.chat_protocols.stream_turn import stream_turn
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonObject, MessageId, SessionId
 from throughline.domain.message import CLIENT_MESSAGE_ID, Message, NewMessage, Role, text_of
-from throughline.domain.prompt import Overrides
-from throughline.domain.run import RunInput, user_message
+from throughline.domain.run import user_message
 from throughline.http.body import read_body
 from throughline.http.call import Call, Writer, source_of
 from throughline.http.fields import QueryParameters
@@ -72,10 +71,7 @@ def _read(request: Request, call: Call, asked: RunAgentInput, agent: str) -> Cha
     source = source_of(request, call)
     instructions, messages = asked.read_messages(source)
     brought = split_messages(messages, instructions=instructions, param=PARAM)
-    metadata = {} if brought.user_message is None else brought.user_message.metadata
-    overrides = Overrides(instructions=instructions or None).leniently()
     echo: JsonObject = {REQUEST_ID: asked.run_id}
-    first_echo = new_echo(None, echo, int(call.services.clock.now().timestamp()))
     return ChatRequest(
         call=call,
         source=source,
@@ -83,14 +79,13 @@ def _read(request: Request, call: Call, asked: RunAgentInput, agent: str) -> Cha
         agent_request=AgentRequest(
             agent=agent,
             brought=brought,
-            run_input=RunInput("", metadata, overrides, read_client_tools(asked.tools), echo=first_echo),
+            run_input=turn_input(call, brought, tools=read_client_tools(asked.tools), echo=echo),
             param=PARAM,
             external_id=asked.thread_id,
         ),
         texts=user_texts(messages),
         echo=echo,
         idempotency=_idempotency(asked, brought.user_message),
-        is_retry=False,
         request_id=asked.run_id,
         decide=partial(asked.decide, call.principal.user_name) if asked.resume else None,
         decided_calls=frozenset(entry.interrupt_id for entry in asked.resume),

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from throughline.ai_sdk.chunks import ChunkPrinter
 from throughline.ai_sdk.request import PROTOCOL, MessagePart, SendChat, UIMessage, read_messages, said_texts
-from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, split_messages
+from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, split_messages, turn_input
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
@@ -20,12 +20,10 @@ from throughline.chat_protocols.continue_chat import (
     join_run,
     name_session,
 )
-from throughline.chat_protocols.follow_part import new_echo
 from throughline.db.sessions.find_session import ContinuedSession
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound
 from throughline.domain.message import Message
-from throughline.domain.prompt import Overrides
-from throughline.domain.run import CopiedMessages, RunInput
+from throughline.domain.run import CopiedMessages
 from throughline.domain.tool import ApprovalDecision, AwaitedCall, Resolution, Wait, WaitKind
 from throughline.http.call import Call, check_named_session, run_id_of, source_of
 from throughline.http.headers import fingerprint_of, read_idempotency
@@ -61,10 +59,7 @@ def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatReque
         brought = split_messages(read, instructions=instructions, param=PARAM)
         if brought.user_message is None:
             raise InvalidInput("The chat has no message of a user. Add one.", field=PARAM)
-    metadata = {} if brought.user_message is None else brought.user_message.metadata
     idempotency = read_idempotency(request, body)
-    overrides = Overrides(instructions=instructions or None).leniently()
-    echo = new_echo(None, {}, int(call.services.clock.now().timestamp()))
     return ChatRequest(
         call=call,
         source=source,
@@ -72,14 +67,12 @@ def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatReque
         agent_request=AgentRequest(
             agent=agent,
             brought=brought,
-            run_input=RunInput("", metadata, overrides, body.read_tools(), echo=echo),
+            run_input=turn_input(call, brought, tools=body.read_tools()),
             param=PARAM,
             external_id=body.id,
         ),
         texts=() if decide else said_texts(read),
-        echo={},
         idempotency=idempotency,
-        is_retry=False,
         fingerprint="" if idempotency.key is not None else fingerprint_of(request, body),
         decide=decide,
         protocol=PROTOCOL,

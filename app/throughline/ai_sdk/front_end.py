@@ -4,9 +4,8 @@ from http import HTTPStatus
 
 from throughline.ai_sdk.request import SendChat
 from throughline.ai_sdk.routes import TAG, router
-from throughline.http import route_errors
 from throughline.http.app import FrontEnd
-from throughline.http.documents import FrontEndDocument, Json, raised_by, response_headers
+from throughline.http.documents import FrontEndDocument, Json, describe_errors, raised_by
 
 TEXT = "text/plain"
 
@@ -14,12 +13,7 @@ TEXT = "text/plain"
 def _add_errors(path: str, operation: Json) -> None:
     """Add the errors of an operation by their status. Each is a sentence, as `useChat` shows it."""
     operation["responses"].pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
-    for status, codes in route_errors.by_status(raised_by(path, operation)).items():
-        operation["responses"][str(status)] = {
-            "description": route_errors.describe_codes(codes),
-            "content": {TEXT: {"schema": {"type": "string"}}},
-            "headers": response_headers(*route_errors.HEADERS.get(status, ())),
-        }
+    operation["responses"] |= describe_errors(raised_by(path, operation), {TEXT: {"schema": {"type": "string"}}})
 
 
 DOCUMENT = FrontEndDocument(

@@ -13,7 +13,16 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.elicitation import ASK_USER, QUESTIONS_KEY
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.message import CLIENT_MESSAGE_ID, Message, NewMessage, Role, TextBlock, ToolCall, text_of
+from throughline.domain.message import (
+    CLIENT_MESSAGE_ID,
+    Message,
+    NewMessage,
+    Role,
+    TextBlock,
+    ToolCall,
+    blocks_of,
+    text_of,
+)
 from throughline.domain.run import Run, user_message
 from throughline.domain.tool import OUTSIDE, ApprovalDecision, Wait, WaitKind, send_again
 from throughline.http.body import parse_json
@@ -111,7 +120,7 @@ def _user_json(message: Message | NewMessage, metadata: JsonDict) -> JsonDict:
     """Return a user's message, with the id that the client gave it if it gave one."""
     content, client_id = message.content, message.metadata.get(CLIENT_MESSAGE_ID)
     parts: list[JsonValue] = []
-    for block in (TextBlock(content),) if isinstance(content, str) else content:
+    for block in blocks_of(content):
         if isinstance(block, TextBlock):
             parts.append({"type": "text", "text": block.text})
             continue

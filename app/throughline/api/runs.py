@@ -12,7 +12,7 @@ from fastapi import Request, Response
 
 from throughline.api.requests import ResumeRun
 from throughline.domain.basic_types import JsonValue
-from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, InvalidInput, RunNotWaiting, TemporaryError
+from throughline.domain.errors import BehindWaitingTurn, DailyBudgetSpent, RunNotWaiting, TemporaryError
 from throughline.domain.events import RunEnded, RunEvent, RunWaiting
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import check_answers
@@ -23,7 +23,6 @@ from throughline.http.call import Call, Canceller, PathId, Reader, Writer, run_i
 from throughline.http.documents import (
     ACCEPT,
     JSON,
-    LAST_EVENT_ID,
     PREFER,
     Json,
     described,
@@ -39,7 +38,7 @@ from throughline.http.follow import (
     stream_or_refuse,
     wait_for_end,
 )
-from throughline.http.headers import prefers_stream
+from throughline.http.headers import LAST_EVENT_ID, prefers_stream, read_last_event_id
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, error_problem, json_line, problem
 from throughline.http.route_errors import FOLLOWING, RUN_CANCELLED, TURN, codes
@@ -181,7 +180,6 @@ def _follow(call: Call, asked: AskedTurn) -> AsyncGenerator[Followed]:
     return follow_run(call, asked.run, after=asked.after, is_fresh=asked.is_fresh)
 
 
-MAX_SEQ = 2**31 - 2
 log = structlog.get_logger(__name__)
 router = PrefixRouter(prefix="/v1/runs", tags=["runs"])
 TOKEN = {
@@ -218,7 +216,7 @@ async def follow_events(request: Request, run_id: PathId, call: Reader) -> Respo
     A client that has seen the last event gets 204. If no worker works on any run for `no_worker_timeout_seconds`, the
     answer is 503, or the stream is cut if it has begun. A run that waits behind other runs is followed on.
     """
-    last_seen = _last_seen(request)
+    last_seen = read_last_event_id(request, without=0)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
     start = await following_of(call).find_start(run, last_seen)
     if start is None:
@@ -262,13 +260,3 @@ async def cancel_run(run_id: PathId, call: Canceller) -> Response:
         operator, key_id = call.principal.user_name, call.principal.key_id
         log.info("run cancelled by operator", run_id=str(found), operator=operator, key_id=str(key_id or ""))
     return JsonResponse(run_json(run, for_operator=call.is_operator))
-
-
-def _last_seen(request: Request) -> int:
-    text = request.headers.get(LAST_EVENT_ID, "0").strip()
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ)) and int(text) <= MAX_SEQ):
-        raise InvalidInput(
-            f"{LAST_EVENT_ID} must be the number of an event, or -1 for the beginning.", field=LAST_EVENT_ID
-        )
-    return int(text)

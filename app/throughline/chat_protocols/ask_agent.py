@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from throughline.chat_protocols.follow_part import FollowedPart
+from throughline.chat_protocols.follow_part import FollowedPart, new_echo
 from throughline.db.sessions.append import title_of
 from throughline.db.statements.sql import new_id
-from throughline.domain.basic_types import SessionId
+from throughline.domain.basic_types import JsonObject, SessionId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import NewMessage, Role, Source, is_blank
+from throughline.domain.prompt import Overrides, ToolSpec
 from throughline.domain.run import CopiedMessages, OnBusy, Opening, Run, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
 from throughline.domain.tool import Resolution
@@ -103,6 +104,18 @@ async def resume_turn(call: Call, run: Run, given: Sequence[Resolution], changed
     if resumed.is_repeated:
         return FollowedPart(resumed.run, skipped_waits=run.wait_count)
     return FollowedPart(resumed.run, after=resumed.last_seq)
+
+
+def turn_input(
+    call: Call, brought: RequestMessages, *, tools: tuple[ToolSpec, ...] = (), echo: JsonObject | None = None
+) -> RunInput:
+    """Return the input of a turn without its message, for a client that cannot know what the agent allows.
+
+    `echo` is what is kept of the request without being used.
+    """
+    metadata = {} if brought.user_message is None else brought.user_message.metadata
+    overrides = Overrides(instructions=brought.instructions or None).leniently()
+    return RunInput("", metadata, overrides, tools, echo=new_echo(None, echo or {}, call.unix_time))
 
 
 UNSTORED_SECONDS = 900.0

@@ -5,7 +5,7 @@ A request continues its session, gives a waiting turn what it waits for, repeats
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from uuid import UUID
@@ -73,20 +73,15 @@ class ChatRequest:
     name: SessionName | None
     agent_request: AgentRequest
     texts: tuple[str, ...]
-    echo: JsonObject
     idempotency: Idempotency
-    is_retry: bool
+    echo: JsonObject = field(default_factory=dict)
+    is_retry: bool = False
     fingerprint: str = ""
     request_id: str | None = None
     decide: Callable[[Wait], tuple[Resolution, ...]] | None = None
     decided_calls: frozenset[str] = frozenset()
     protocol: str | None = None
     agent_word: str = "model"
-
-    @property
-    def now(self) -> int:
-        """The current Unix time, in seconds."""
-        return int(self.call.services.clock.now().timestamp())
 
     async def ask_once(self, agent_request: AgentRequest, seen: str) -> "ChatTurn":
         """Submit a new turn, or find the one that an equal request has begun at the same moment.
@@ -465,7 +460,7 @@ async def _resume(chat: ChatRequest, waiting: Run, given: Sequence[Resolution]) 
     if missing and chat.decide is None:
         raise InvalidInput(f"No tool output found for function call {missing[0].id}.", field=chat.agent_request.param)
     goes_on = all(one.id in known for one in open_calls)
-    echo = new_echo(waiting, chat.echo, chat.now) if goes_on else waiting.input.echo
+    echo = new_echo(waiting, chat.echo, chat.call.unix_time) if goes_on else waiting.input.echo
     changed = replace(chat.agent_request.run_input, echo=echo)
     followed = await resume_turn(chat.call, waiting, given, changed)
     return ChatTurn(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)

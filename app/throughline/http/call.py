@@ -156,6 +156,11 @@ class Call:
         return self.shared_by or self.principal.user_id
 
     @property
+    def unix_time(self) -> int:
+        """The current Unix time, in seconds."""
+        return int(self.services.clock.now().timestamp())
+
+    @property
     def is_operator(self) -> bool:
         """Whether the caller may read what is for operators: words of providers, and hidden reasoning."""
         return Scope.OPERATE in self.principal.scopes

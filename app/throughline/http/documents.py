@@ -18,7 +18,7 @@ from throughline.domain.keys import Scope
 from throughline.http import route_errors
 from throughline.http.call import as_canceller, as_key_holder, as_operator, as_reader, as_writer
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
-from throughline.http.headers import KEY_HEADER
+from throughline.http.headers import KEY_HEADER, LAST_EVENT_ID
 from throughline.http.problem_documents import json_bytes
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
@@ -30,7 +30,7 @@ UNION = "RunEvent"
 ERRORS = "x-errors"
 """Member of an operation that holds the codes of its own errors, until the document is made."""
 
-ACCEPT, LAST_EVENT_ID, ON_BEHALF_OF, PREFER, X_CLIENT = "Accept", "Last-Event-ID", "On-Behalf-Of", "Prefer", "X-Client"
+ACCEPT, ON_BEHALF_OF, PREFER, X_CLIENT = "Accept", "On-Behalf-Of", "Prefer", "X-Client"
 
 
 def described(
@@ -190,6 +190,18 @@ def raised_by(path: str, operation: Json) -> list[str]:
     if takes_key(operation):
         raised += route_errors.IDEMPOTENCY
     return raised
+
+
+def describe_errors(raised: Sequence[str], content: Json) -> Json:
+    """Return the responses that errors with these codes are answered with, by their status. Each has the content."""
+    return {
+        str(status): {
+            "description": route_errors.describe_codes(found),
+            "content": content,
+            "headers": response_headers(*route_errors.HEADERS.get(status, ())),
+        }
+        for status, found in route_errors.by_status(raised).items()
+    }
 
 
 def takes_key(operation: Json) -> bool:

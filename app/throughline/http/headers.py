@@ -1,4 +1,4 @@
-"""Request headers that decide how a request is answered: `Idempotency-Key` and `Accept`.
+"""Request headers that decide how a request is answered: `Idempotency-Key`, `Last-Event-ID` and `Accept`.
 
 A request repeated with its idempotency key gets the same answer and is not executed again. `Accept` decides between an
 event stream, a page and JSON.
@@ -19,6 +19,10 @@ from throughline.domain.errors import InvalidInput
 KEY_HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 MAX_KEY_LENGTH = 255
+LAST_EVENT_ID = "Last-Event-ID"
+MAX_EVENT = 2**31 - 2
+"""The largest number of an event that the database takes."""
+
 
 STREAM = ("text/event-stream", "text/*", "*/*")
 HTML = ("text/html", "text/*", "*/*")
@@ -63,6 +67,20 @@ def fingerprint_of(request: Request, body: BaseModel) -> str:
     """
     asked = [request.method, request.url.path, body.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_last_event_id(request: Request, *, without: int) -> int:
+    """Return the number of the event that a reader has seen last, -1 for the beginning, `without` without the header.
+
+    Raises InvalidInput.
+    """
+    text = request.headers.get(LAST_EVENT_ID, "").strip() or str(without)
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_EVENT)) and int(text) <= MAX_EVENT):
+        raise InvalidInput(
+            f"{LAST_EVENT_ID} must be the number of an event, or -1 for the beginning.", field=LAST_EVENT_ID
+        )
+    return int(text)
 
 
 def prefers_stream(accept: Sequence[str]) -> bool:

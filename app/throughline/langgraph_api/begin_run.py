@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fastapi import Request
 
-from throughline.chat_protocols.ask_agent import AgentRequest, resume_turn, split_messages
+from throughline.chat_protocols.ask_agent import AgentRequest, resume_turn, split_messages, turn_input
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
@@ -23,9 +23,8 @@ from throughline.db.runs.list_runs import RunQuery
 from throughline.db.sessions.find_session import ContinuedSession
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput, NotFound, RunNotWaiting
-from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, blocks_of
-from throughline.domain.prompt import Overrides
-from throughline.domain.run import OnBusy, Run, RunInput, RunStatus
+from throughline.domain.message import NewMessage, Role, blocks_of
+from throughline.domain.run import OnBusy, Run, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.tool import check_answers
 from throughline.http.call import Call, source_of
@@ -103,7 +102,7 @@ async def _resume(call: Call, waiting: Run | None, agent: str, resume: JsonValue
     except InvalidInput as error:
         raise InvalidInput(error.detail, field=RESUME) from error
     goes_on = len(given) == len(waiting.wait.open_calls)
-    echo = new_echo(waiting, {}, int(call.services.clock.now().timestamp())) if goes_on else waiting.input.echo
+    echo = new_echo(waiting, {}, call.unix_time) if goes_on else waiting.input.echo
     followed = await resume_turn(call, waiting, given, replace(waiting.input, echo=echo))
     return ChatTurn(waiting.wait_count if goes_on else waiting.wait_count - 1, followed)
 
@@ -136,18 +135,12 @@ async def _begin(
 def _read(request: Request, call: Call, body: CreateRun, sent: InputMessages, name: SessionName | None) -> ChatRequest:
     """Return the request for a new run. Raises InvalidInput for messages that are no chat."""
     brought = split_messages(sent.messages, instructions=sent.instructions, param=PARAM)
-    client_id = None if brought.user_message is None else client_id_of(brought.user_message.metadata)
-    run_input = RunInput(
-        content="",
-        metadata={**(body.metadata or {}), **({} if client_id is None else {CLIENT_MESSAGE_ID: client_id})},
-        overrides=Overrides(instructions=brought.instructions or None).leniently(),
-        echo=new_echo(None, {}, int(call.services.clock.now().timestamp())),
-    )
+    given = turn_input(call, brought)
     idempotency = read_idempotency(request, body)
     agent_request = AgentRequest(
         agent=find_agent(call, body.assistant_id).name,
         brought=brought,
-        run_input=run_input,
+        run_input=replace(given, metadata={**(body.metadata or {}), **given.metadata}),
         param=PARAM,
         is_stored=name is not None or body.on_completion == "keep",
         external_id=None if name is None else name.external_id,
@@ -159,9 +152,7 @@ def _read(request: Request, call: Call, body: CreateRun, sent: InputMessages, na
         name=name,
         agent_request=agent_request,
         texts=user_texts(sent.messages),
-        echo={},
         idempotency=idempotency,
-        is_retry=False,
         fingerprint="" if name is None or idempotency.key is not None else fingerprint_of(request, body),
     )
 

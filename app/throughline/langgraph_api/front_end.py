@@ -4,7 +4,7 @@ from fastapi import Response
 
 from throughline.http import route_errors
 from throughline.http.app import FrontEnd
-from throughline.http.documents import JSON, REF, FrontEndDocument, Json, raised_by
+from throughline.http.documents import JSON, REF, FrontEndDocument, Json, describe_errors, raised_by
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import MEDIA_TYPE, JsonResponse
 from throughline.langgraph_api import absent_routes, assistants, runs, threads
@@ -41,10 +41,7 @@ def _describe(path: str, operation: Json) -> None:
     """Replace what FastAPI says of the answers, which it cannot know."""
     raised = [*raised_by(path, operation), *route_errors.CONNECTION]
     schema = {"$ref": REF.format(model="Problem")}
-    operation["responses"] = {"200": ANY} | {
-        str(status): {"description": route_errors.describe_codes(found), "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status, found in route_errors.by_status(raised).items()
-    }
+    operation["responses"] = {"200": ANY, **describe_errors(raised, {MEDIA_TYPE: {"schema": schema}})}
 
 
 DOCUMENT = FrontEndDocument(

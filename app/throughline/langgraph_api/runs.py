@@ -20,16 +20,16 @@ from throughline.domain.errors import (
     SessionBusy,
     ThroughlineError,
 )
-from throughline.domain.events import REPLAYED_END_SEQ, RunEnded, RunWaiting
+from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.keys import Scope
 from throughline.domain.message import CLIENT_MESSAGE_ID
 from throughline.domain.run import Run, RunStatus
 from throughline.http.auth import check_scope
 from throughline.http.body import read_body, read_json, validate
 from throughline.http.call import Call, PathId, Reader, Writer, run_id_of
-from throughline.http.documents import JSON, LAST_EVENT_ID, Json, described
+from throughline.http.documents import JSON, Json, described
 from throughline.http.follow import STREAM_HEADERS, EventStream, following_of, nothing_more
-from throughline.http.headers import KEY_HEADER
+from throughline.http.headers import KEY_HEADER, LAST_EVENT_ID, read_last_event_id
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import FOLLOWING, codes
@@ -44,7 +44,6 @@ from throughline.langgraph_api.thread_state import error_of, find_thread, read_n
 from throughline.wire.json_shape import JsonDict
 
 MOST_IN_BATCH = 20
-MAX_DIGITS = len(str(REPLAYED_END_SEQ))
 THREAD = "/threads/{thread_id}"
 begin_router, router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH]), PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
 BEGINNING = described(
@@ -216,19 +215,12 @@ async def join_stream(
     if asked.cancel_on_disconnect:
         check_scope(call.principal, Scope.WRITE)
     run, found_id = await _find(call, thread_id, run_id)
-    start = await following_of(call).find_start(run, _last_seen(request))
+    start = await following_of(call).find_start(run, read_last_event_id(request, without=-1))
     if start is None:
         return nothing_more()
     turn = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
     turn = replace(turn, ends_with_client=asked.cancel_on_disconnect)
     return stream_run(call, turn, found_id, asked.stream_mode, _headers(turn, found_id, "stream"))
-
-
-def _last_seen(request: Request) -> int:
-    given = request.headers.get("last-event-id", "").strip() or "-1"
-    if not given.removeprefix("-").isdecimal() or len(given) > MAX_DIGITS:
-        raise InvalidInput("Must be the id of an event of this run, or -1.", field="Last-Event-ID")
-    return int(given)
 
 
 @router.post(THREAD + "/runs/{run_id}/cancel")

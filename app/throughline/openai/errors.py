@@ -28,6 +28,7 @@ from throughline.http.problem_documents import (
 )
 from throughline.http.route_errors import PROBLEM_KINDS, RUN_CANCELLED, InvalidRequest
 from throughline.openai.output_items import conversation_id
+from throughline.wire.events import UNKNOWN_ERROR
 
 # Errors in the words of OpenAI's clients: the request's own fields, and conversations by their ids. Most errors come
 # from parts of the service that know only its own overrides and sessions. Runs keep their own ids, which `GET
@@ -163,7 +164,7 @@ def failure_of(run: Run) -> RunError:
     """Return why a failed or cancelled run has no answer."""
     if run.status is RunStatus.CANCELLED:
         return RunError(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.")
-    return run.error or RunError("internal_error", "The run failed. The message is kept; send it again.")
+    return run.error or UNKNOWN_ERROR
 
 
 def failure_response(error: RunError) -> Response:

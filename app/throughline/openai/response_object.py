@@ -13,7 +13,7 @@ from throughline.domain.errors import NotFound
 from throughline.domain.events import RunEnded, RunWaiting
 from throughline.domain.message import REDACTED_TEXT, Message
 from throughline.domain.prompt import ToolSpec, Usage
-from throughline.domain.run import Run, RunError, RunStatus
+from throughline.domain.run import Run, RunStatus
 from throughline.domain.tool import OUTSIDE, Resolution, WaitKind, matches_result
 from throughline.http.call import Call
 from throughline.openai.output_items import (
@@ -26,8 +26,8 @@ from throughline.openai.output_items import (
     response_not_found,
 )
 from throughline.openai.read_request import NOT_APPLIED
+from throughline.wire.events import UNKNOWN_ERROR
 
-UNKNOWN = RunError("internal_error", "The run failed. The message is kept; send it again.")
 STATUSES = {
     RunStatus.QUEUED: "queued",
     RunStatus.RUNNING: "in_progress",
@@ -163,7 +163,7 @@ def _completed_at(response: RunResponse) -> int:
 
 
 def _error_json(run: Run) -> JsonDict:
-    error = run.error or UNKNOWN
+    error = run.error or UNKNOWN_ERROR
     code = "rate_limit_exceeded" if error.type in RATE_LIMITS else "server_error"
     return {"code": code, "message": error.detail, "type": error.type}
 

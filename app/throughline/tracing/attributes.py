@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from opentelemetry.trace import SpanKind
 
 from throughline.domain.errors import ThroughlineError
-from throughline.domain.message import Content, ImageBlock, NewMessage, Role, TextBlock, ToolCall
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, ToolCall, blocks_of
 from throughline.domain.prompt import AnswerComplete, PromptMessage, Usage
 from throughline.domain.run import Run, RunStatus, user_message
 from throughline.domain.summary import CompactionOutcome, CompactionResult
@@ -80,7 +80,7 @@ def _parts(message: PromptMessage | NewMessage, most: int) -> list[Part]:
 
 
 def _content_parts(content: Content, most: int) -> list[Part]:
-    blocks = (TextBlock(content),) if isinstance(content, str) else content
+    blocks = blocks_of(content)
     return [_text_part("[image]" if isinstance(block, ImageBlock) else block.text[:most]) for block in blocks]
 
 

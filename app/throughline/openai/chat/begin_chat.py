@@ -156,5 +156,5 @@ def _read(request: Request, call: Call, body: CreateCompletion) -> ChatRequest:
 
 def _run_input(call: Call, body: CreateCompletion, overrides: Overrides, echo: JsonObject) -> RunInput:
     """Return the turn's input without its message."""
-    kept = new_echo(None, echo, int(call.services.clock.now().timestamp()))
+    kept = new_echo(None, echo, call.unix_time)
     return RunInput("", body.read_metadata(), overrides, body.read_tools(), echo=kept)

@@ -289,7 +289,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
 
 async def _resume(call: Call, asked: ResponseRequest, run: Run) -> ResponseTurn:
     """Give the waiting run what the request brings."""
-    changed = replace(_run_input(asked), echo=new_echo(run, asked.echo, _now(call)))
+    changed = replace(_run_input(asked), echo=new_echo(run, asked.echo, call.unix_time))
     given = _checked(call, run, asked)
     return ResponseTurn(run.wait_count, await resume_turn(call, run, given, changed))
 
@@ -302,7 +302,7 @@ async def _submit(call: Call, asked: ResponseRequest, target: ResumePoint) -> Su
     agent_request = AgentRequest(
         agent=body.model,
         brought=replace(brought, history=new_history),
-        run_input=replace(_run_input(asked), echo=new_echo(None, asked.echo, _now(call))),
+        run_input=replace(_run_input(asked), echo=new_echo(None, asked.echo, call.unix_time)),
         param="input",
         session_id=target.session_id,
         copied=target.copied,
@@ -332,11 +332,6 @@ def _run_input(asked: ResponseRequest) -> RunInput:
     """Return the turn's input without its message."""
     body = asked.body
     return RunInput("", body.metadata or {}, asked.overrides, body.read_tools())
-
-
-def _now(call: Call) -> int:
-    """Return the current Unix time, in seconds."""
-    return int(call.services.clock.now().timestamp())
 
 
 def _checked(call: Call, run: Run, asked: ResponseRequest) -> tuple[Resolution, ...]:
