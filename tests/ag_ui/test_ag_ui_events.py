@@ -34,7 +34,7 @@ async def printed(made_by: PlayedRun, *, is_joined: bool = False) -> bytes:
     printer = AgUiEvents(ASKED, ChatTurn(0, FollowedPart(made_by.run), is_joined=is_joined), read)
     made = [await printer.begin()]
     for place, event in enumerate(made_by.with_unfinished_step().events, start=1):
-        made.append(await printer.show(RunEvent(made_by.run.id, place, event)))
+        made.append(await printer.encode_event(RunEvent(made_by.run.id, place, event)))
     return b"".join(made)
 
 

@@ -25,7 +25,7 @@ async def printed(played: PlayedRun) -> str:
     printer = printer_of(played)
     sent = [await printer.begin()]
     for place, event in enumerate(played.events, start=1):
-        sent.append(await printer.show(RunEvent(played.run.id, place, event)))
+        sent.append(await printer.encode_event(RunEvent(played.run.id, place, event)))
     return b"".join(sent).decode()
 
 

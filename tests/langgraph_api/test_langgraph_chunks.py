@@ -6,7 +6,7 @@ from uuid import UUID
 from throughline.domain.basic_types import MessageId, SessionId
 from throughline.domain.events import MessageDelta, ToolCallDelta
 from throughline.domain.message import Message, Role, Source, ToolCall
-from throughline.langgraph_api.stream import MessageChunks, Part
+from throughline.langgraph_api.stream import MessageChunks, ServerSentEvent
 
 FIRST, SECOND = MessageId(UUID(int=1)), MessageId(UUID(int=2))
 
@@ -20,7 +20,7 @@ def answer(text: str, *calls: ToolCall) -> Message:
     return Message(SECOND, SessionId(UUID(int=9)), 2, Role.ASSISTANT, text, Source.API, now, tool_calls=calls)
 
 
-def shown(*parts: Part) -> list[object]:
+def shown(*parts: ServerSentEvent) -> list[object]:
     """Return the type, the end of the id and the content of each message among the parts."""
     messages = [data[0] for _, data in parts if isinstance(data, list)]
     return [(one["type"], str(one["id"])[-1], one["content"]) for one in messages if isinstance(one, dict)]
@@ -30,7 +30,7 @@ def test_an_attempt_that_starts_again_takes_its_pieces_back() -> None:
     printed = chunks()
     begun = [*printed.grow(MessageDelta(FIRST, "Hel"))]
 
-    taken_back = [*printed.take_back()]
+    taken_back = [*printed.remove_incomplete()]
     again = [*printed.grow(MessageDelta(SECOND, "Hello")), *printed.complete(answer("Hello."))]
 
     assert shown(*begun) == [("AIMessageChunk", "1", "Hel")]

@@ -66,7 +66,7 @@ ReadThread: TypeAlias = Callable[[frozenset[MessageId]], Awaitable[Sequence[Mess
 class AgUiEvents:
     """Printer of one part of a run (`chat_protocols/stream_turn.py`).
 
-    `read_thread` returns the thread's messages; of those that the part has made, the given ones. It is asked at the
+    `read_thread` returns the thread's messages, including only the given ones of this part. It is called at the
     beginning if the client lacks messages, and after a reset.
     """
 
@@ -75,10 +75,10 @@ class AgUiEvents:
     read_thread: ReadThread
     _complete: set[MessageId] = field(init=False, default_factory=set)
     """Messages that the client has, from events or a snapshot."""
-    _open: dict[str, tuple[JsonDict, ...]] = field(init=False, default_factory=dict)
+    _closing_events: dict[str, tuple[JsonDict, ...]] = field(init=False, default_factory=dict)
     """Events that end what is being sent, by its id: the reasoning, texts and calls."""
-    _reasoning: str = field(init=False, default="none yet")
-    """Id of the newest reasoning."""
+    _reasoning: str = field(init=False, default="")
+    """Id of the newest reasoning, empty before the first."""
     _spans: int = field(init=False, default=0)
 
     async def begin(self) -> bytes:
@@ -88,16 +88,16 @@ class AgUiEvents:
             made.append(await self._thread())
         return encode(*made)
 
-    async def show(self, one: RunEvent) -> bytes:
+    async def encode_event(self, numbered: RunEvent) -> bytes:
         """Return what follows from an event. Events of messages that the client has already give nothing."""
-        event = one.event
+        event = numbered.event
         match event:
             case RunEnded() | RunWaiting():
                 return encode(*self._close(), *self._end(event))
             case AnswerReset():  # text that was sent since the last complete message is taken back
                 return encode(*self._close(), await self._thread())
             case _:
-                return encode(*self._made_from(event))
+                return encode(*self._events_for(event))
 
     def fail(self, error: ThroughlineError) -> bytes:
         """Return the end of a stream that could not go on."""
@@ -110,21 +110,22 @@ class AgUiEvents:
         return snapshot(messages)
 
     def _end(self, event: RunEnded | RunWaiting) -> Iterator[JsonDict]:
-        """Yield the end: how the part has ended, and what it has used."""
+        """Yield the new context if there is one, and the last event, with the part's outcome and usage."""
         run = event.run
         if run.context is not None and isinstance(self.asked.state, dict | None):
             change: JsonDict = {"op": "add", "path": f"/{STATE_KEY}/context", "value": dict(run.context)}
             yield {"type": "STATE_DELTA", "delta": [change]}
-        error = run.error or UNKNOWN_ERROR
-        is_failed = run.status is RunStatus.FAILED
-        last = failed(error.type, error.detail) if is_failed else finished(self.asked, _outcome(event))
+        last = finished(self.asked, _outcome(event))
+        if run.status is RunStatus.FAILED:
+            error = run.error or UNKNOWN_ERROR
+            last = failed(error.type, error.detail)
         used = part_usage(run, RunPart(number=self.turn.part))
         if used is not None and run.usage.input_tokens is not None:
             read, written = used.input_tokens or 0, used.output_tokens or 0
             last["usage"] = [{"inputTokens": read, "outputTokens": written, "totalTokens": read + written}]
         yield last
 
-    def _made_from(self, event: Event) -> Iterator[JsonDict]:
+    def _events_for(self, event: Event) -> Iterator[JsonDict]:
         match event:
             case (
                 ReasoningDelta(message_id=known)
@@ -150,29 +151,35 @@ class AgUiEvents:
                 yield {"type": "CUSTOM", "name": event.type.value, "value": event_json(event)}
 
     def _write_reasoning(self, event: ReasoningDelta) -> Iterator[JsonDict]:
-        if self._reasoning not in self._open:
+        if self._reasoning not in self._closing_events:
             self._spans += 1
             self._reasoning = f"{event.message_id}:reasoning:{self._spans}"
             ids: JsonDict = {"messageId": self._reasoning}
-            self._open[self._reasoning] = {"type": "REASONING_MESSAGE_END", **ids}, {"type": "REASONING_END", **ids}
+            self._closing_events[self._reasoning] = (
+                {"type": "REASONING_MESSAGE_END", **ids},
+                {"type": "REASONING_END", **ids},
+            )
             yield {"type": "REASONING_START", **ids}
             yield {"type": "REASONING_MESSAGE_START", **ids, "role": "reasoning"}
         yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning, "delta": event.text}
 
+    def _end_reasoning(self) -> Iterator[JsonDict]:
+        yield from self._closing_events.pop(self._reasoning, ())
+
     def _write_text(self, message_id: str, text: str) -> Iterator[JsonDict]:
         if not text:
             return
-        yield from self._open.pop(self._reasoning, ())
-        if message_id not in self._open:
-            self._open[message_id] = ({"type": "TEXT_MESSAGE_END", "messageId": message_id},)
+        yield from self._end_reasoning()
+        if message_id not in self._closing_events:
+            self._closing_events[message_id] = ({"type": "TEXT_MESSAGE_END", "messageId": message_id},)
             yield {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": "assistant"}
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": text}
 
     def _write_call(self, message_id: str, call: ToolCall) -> Iterator[JsonDict]:
         """Yield the call, or a piece of its arguments."""
-        yield from self._open.pop(self._reasoning, ())
-        if call.id not in self._open:
-            self._open[call.id] = ({"type": "TOOL_CALL_END", "toolCallId": call.id},)
+        yield from self._end_reasoning()
+        if call.id not in self._closing_events:
+            self._closing_events[call.id] = ({"type": "TOOL_CALL_END", "toolCallId": call.id},)
             begun: JsonDict = {"toolCallId": call.id, "toolCallName": call.name, "parentMessageId": message_id}
             yield {"type": "TOOL_CALL_START", **begun}
         if call.arguments:
@@ -182,9 +189,9 @@ class AgUiEvents:
         """Close the message's text and calls. What did not come in pieces is sent as a whole."""
         self._complete.add(message.id)
         message_id = str(message.id)
-        if message_id not in self._open:
+        if message_id not in self._closing_events:
             yield from self._write_text(message_id, text_of(message.content))
-        unsent = [call for call in message.tool_calls if call.id not in self._open]
+        unsent = [call for call in message.tool_calls if call.id not in self._closing_events]
         yield from self._close()
         for call in unsent:
             yield from self._write_call(message_id, call)
@@ -199,8 +206,8 @@ class AgUiEvents:
 
     def _close(self) -> Iterator[JsonDict]:
         """Close everything that is open."""
-        yield from chain.from_iterable(self._open.values())
-        self._open.clear()
+        yield from chain.from_iterable(self._closing_events.values())
+        self._closing_events.clear()
 
 
 def started(asked: RunAgentInput) -> JsonDict:
@@ -229,7 +236,7 @@ def snapshot(messages: Sequence[Message | NewMessage]) -> JsonDict:
 def finished(asked: RunAgentInput, outcome: JsonDict) -> JsonDict:
     """Return the last event of a run that has not failed.
 
-    A client from before 1.0 takes an event for invalid that says more than it knows.
+    Clients from before 1.0 refuse an event with members or outcomes that they do not know.
     """
     end: JsonDict = {"type": "RUN_FINISHED", "threadId": asked.thread_id, "runId": asked.run_id}
     if asked.protocol_version is not None or outcome["type"] == "interrupt":
@@ -281,19 +288,22 @@ def message_json(message: Message | NewMessage) -> JsonDict:
     match message.role:
         case Role.USER:
             given = message.metadata.get(CLIENT_MESSAGE_ID)
-            shown |= {"id": given} if isinstance(given, str) else {}
-            shown |= {} if message.author is None else {"name": message.author}
+            if isinstance(given, str):
+                shown["id"] = given
+            if message.author is not None:
+                shown["name"] = message.author
         case Role.TOOL:
-            is_error = message.metadata.get("is_error") is True
-            shown |= {"toolCallId": message.tool_call_id or ""}
-            shown |= {"error": text_of(message.content)} if is_error else {}
+            shown["toolCallId"] = message.tool_call_id or ""
+            if message.metadata.get("is_error") is True:
+                shown["error"] = text_of(message.content)
         case Role.ASSISTANT:
             calls: list[JsonValue] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in message.tool_calls
             ]
-            shown |= {"content": text_of(message.content)}
-            shown |= {"toolCalls": calls} if calls else {}
+            shown["content"] = text_of(message.content)
+            if calls:
+                shown["toolCalls"] = calls
     return shown
 
 

@@ -56,13 +56,15 @@ async def run_agent(agent: str, request: Request, call: Writer, options: Annotat
     """
     asked = await read_body(request, RunAgentInput)
     name = call.services.agents.get(agent).name
-    turn = await (_shown_turn(call, asked) if asked.asks_nothing else begin_turn(_read(request, call, asked, name)))
+    turn = await (
+        _join_or_show_thread(call, asked) if asked.asks_nothing else begin_turn(_read(request, call, asked, name))
+    )
     if not isinstance(turn, ChatTurn):
         return turn
     if options.on_disconnect == "cancel" and not turn.is_joined:
         turn = turn.bound_to_client()
     run = turn.followed.run
-    printer = AgUiEvents(asked, turn, partial(_read_thread_until_part, call, turn))
+    printer = AgUiEvents(asked, turn, partial(_read_sent_messages, call, turn))
     return stream_turn(call, turn, printer, {"X-Run-Id": str(run.id), "X-Session-Id": str(run.session_id)})
 
 
@@ -104,8 +106,8 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-async def _shown_turn(call: Call, asked: RunAgentInput) -> ChatTurn | Response:
-    """Return the turn that the thread's newest run does or that the request has begun; the thread alone without one."""
+async def _join_or_show_thread(call: Call, asked: RunAgentInput) -> ChatTurn | Response:
+    """Join the newest run if it is unfinished, or if this request began it; else return a response with the thread."""
     continued = await find_session(call, name_session(asked.thread_id))
     newest = continued.said[-1].run_id if continued is not None and continued.said else None
     run = None if newest is None else await call.services.database.runs.get_run(call.owner_id, newest)
@@ -118,7 +120,10 @@ async def _shown_turn(call: Call, asked: RunAgentInput) -> ChatTurn | Response:
 
 
 async def _read_thread(call: Call, session_id: SessionId) -> list[Message]:
-    """Return the newest messages of the session, oldest first, beginning with a message of the user."""
+    """Return the newest messages of the session, oldest first.
+
+    If older ones are left out, the list begins with a message of the user.
+    """
     newest_first: list[Message] = []
     before: int | None = None
     while len(newest_first) < MAX_SNAPSHOT_MESSAGES:
@@ -133,10 +138,10 @@ async def _read_thread(call: Call, session_id: SessionId) -> list[Message]:
     return newest_first[::-1]
 
 
-async def _read_thread_until_part(
+async def _read_sent_messages(
     call: Call, turn: ChatTurn, complete: frozenset[MessageId]
 ) -> Sequence[Message | NewMessage]:
-    """Return the thread's messages without those that the turn's part has made, except for those `complete`.
+    """Return the thread's messages; of those that this part and later ones have made, only `complete` ones.
 
     If the thread has gone on since the run, all of them are returned. The run's own message of the user is always among
     the messages, also before it is stored.

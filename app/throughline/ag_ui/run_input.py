@@ -141,7 +141,7 @@ class RunAgentInput(AgUiModel):
 
         Raises InvalidInput for a part of a kind that is not supported, or a result that names no call.
         """
-        called = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
+        called = dict[str, str]()
         newest_result = {one.tool_call_id: place for place, one in enumerate(self.messages) if one.role == "tool"}
         told, messages = list[str](), list[NewMessage]()
         for place, message in enumerate(self.messages):
@@ -150,6 +150,7 @@ class RunAgentInput(AgUiModel):
             elif message.role == "tool" and newest_result[message.tool_call_id] != place:
                 continue  # a client's own result of a call that it has approved, before the tool's
             elif message.role not in NOT_SENT:
+                called |= {call.id: call.function.name for call in message.tool_calls or ()}
                 messages.append(_read(message, place, called, source))
         while self.resume and messages and messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls:
             messages.pop()  # what was shown of an answer before the run waited

@@ -43,8 +43,10 @@ async def begin_chat(request: Request, call: Call, agent: str, body: SendChat) -
     continued = await find_session(call, name_session(body.id))
     if newest.role == "assistant":
         return await _continue_answer(chat, continued, newest)
-    is_changed = body.trigger == "regenerate-message" or (body.message_id is not None and body.message_id == newest.id)
-    turn = await _begin_answer(chat, continued, newest.id, is_changed=is_changed)
+    asks_new_answer = body.trigger == "regenerate-message" or (
+        body.message_id is not None and body.message_id == newest.id
+    )
+    turn = await _begin_answer(chat, continued, newest.id, asks_new_answer=asks_new_answer)
     run_id = turn.followed.run.id
     return ChunkPrinter(call, turn, f"{run_id}:{turn.part}" if turn.part else str(run_id))
 
@@ -81,21 +83,24 @@ def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatReque
 
 
 async def _begin_answer(
-    chat: ChatRequest, continued: ContinuedSession | None, client_id: str, *, is_changed: bool
+    chat: ChatRequest, continued: ContinuedSession | None, client_id: str, *, asks_new_answer: bool
 ) -> ChatTurn:
-    """Begin the answer to a user's message, or join that of an equal one. An edited or repeated message branches."""
+    """Begin the answer to a user's message, or join it if the message is sent again.
+
+    An edited message, or a request for another answer, branches.
+    """
     if continued is None:
         return await begin_session(chat)
     database, owner_id = chat.call.services.database, chat.call.owner_id
-    if is_changed and client_id:
-        original = await database.messages.find_said(owner_id, continued.session.id, client_id, MOST_SEARCHED)
-        if original is not None:
-            return await _branch(chat, continued, original)
-    newest = continued.said[-1] if continued.said and client_id and not is_changed else None
-    is_repeated = newest is not None and (newest.client_id, newest.text) == (client_id, chat.texts[-1])
-    if newest is not None and is_repeated and newest.run_id is not None:
-        return join_run(await database.runs.get_run(owner_id, newest.run_id))
-    return await continue_chat(chat, continued)
+    if not client_id:
+        return await continue_chat(chat, continued)
+    if asks_new_answer:
+        found = await database.messages.find_user_message(owner_id, continued.session.id, client_id, MOST_SEARCHED)
+        return await (continue_chat(chat, continued) if found is None else _branch(chat, continued, found))
+    newest = continued.said[-1] if continued.said else None
+    if newest is None or newest.run_id is None or (newest.client_id, newest.text) != (client_id, chat.texts[-1]):
+        return await continue_chat(chat, continued)
+    return join_run(await database.runs.get_run(owner_id, newest.run_id))
 
 
 async def _branch(chat: ChatRequest, continued: ContinuedSession, original: Message) -> ChatTurn:
@@ -140,7 +145,7 @@ async def _continue_answer(chat: ChatRequest, continued: ContinuedSession | None
     calls = {part.call_id or "": not part.has_result for part in answer.parts if part.is_tool}
     wait = run.waiting_for
     if wait is None or not any(awaited.id in calls for awaited in wait.calls):
-        return ChunkPrinter(call, join_run(run), answer.id, calls, is_whole=True)
+        return ChunkPrinter(call, join_run(run), answer.id, calls, sends_earlier_parts=True)
     if not _resolutions(answer.parts, None, wait):
         named = ", ".join(f"{awaited.name} ({awaited.id})" for awaited in wait.calls)
         raise InvalidInput(f"The turn waits for {named}. Give outputs or approvals, or add a message.", field=PARAM)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 
-from throughline.ai_sdk.history import NOT_FINISHED, answered_questions, input_of, own_tools, result_state
+from throughline.ai_sdk.history import NOT_FINISHED, answered_questions, client_tool_names, input_of, result_state
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import split_run
 from throughline.domain.basic_types import MessageId
@@ -41,10 +41,10 @@ END = b"data: [DONE]\n\n"
 
 
 class ChunkPrinter:
-    """Prints the part of a run that a turn shows as chunks of an answer, a UIMessage; see `EventPrinter`.
+    """Printer of the part of a run as chunks of an answer, a UIMessage; see `EventPrinter`.
 
-    `calls` are those that the client's answer has already, each with whether it lacks its output. With `is_whole` the
-    stream begins with what the client lacks of the run's earlier parts.
+    `lacks_output` says of each call in the client's answer whether its output is missing. With `sends_earlier_parts`
+    the stream begins with what the client lacks of the run's earlier parts.
     """
 
     def __init__(
@@ -52,46 +52,49 @@ class ChunkPrinter:
         call: Call,
         turn: ChatTurn,
         message_id: str,
-        calls: Mapping[str, bool] = MappingProxyType({}),
+        lacks_output: Mapping[str, bool] = MappingProxyType({}),
         *,
-        is_whole: bool = False,
+        sends_earlier_parts: bool = False,
     ) -> None:
         self.turn = turn
         self._call = call
         self._run = turn.followed.run
         self._answer_id = message_id
-        self._calls = dict(calls)
-        self._is_whole = is_whole
-        self._own_tools = own_tools(self._run)
+        self._lacks_output = dict(lacks_output)
+        self._sends_earlier_parts = sends_earlier_parts
+        self._client_tool_names = client_tool_names(self._run)
         # The message that the model writes now, its text so far, and the kind of the part that is being written.
         self._message_id: MessageId | None = None
         self._text = ""
         self._open_kind: str | None = None
         self._has_step = False
         self._begun_calls: set[str] = set()
-        self._stored: set[MessageId] = set()
+        self._complete_ids: set[MessageId] = set()
 
     async def begin(self) -> bytes:
         run, part = self._run, self.turn.part
         metadata: JsonDict = {"run_id": str(run.id), "session_id": str(run.session_id)}
         start: JsonDict = {"type": "start", "messageId": self._answer_id, "messageMetadata": metadata}
-        earlier = await self._stored_messages(0, part) if self._is_whole and part else ()
+        earlier = await self._stored_messages(0, part) if self._sends_earlier_parts and part else ()
         return _encoded(chain([start], self._messages(earlier)))
 
-    async def show(self, one: RunEvent) -> bytes:
-        event = one.event
+    async def encode_event(self, numbered: RunEvent) -> bytes:
+        event = numbered.event
         match event:
             case RunEnded() | RunWaiting():
-                # A message that no event has shown: the part's events were deleted.
-                last = event.message_id if isinstance(event, RunWaiting) else event.answer and event.answer.id
-                is_missing = last is not None and last not in self._stored
-                missing = await self._stored_messages(self.turn.part) if is_missing else ()
+                missing = await self._stored_messages(self.turn.part) if self._lacks_message(event) else ()
                 end = self._wait(event.run) if isinstance(event, RunWaiting) else self._end(event)
                 return _encoded(chain(self._messages(missing), self._close_text(), end)) + END
             case AnswerReset():
                 return _encoded(self._take_back())
             case _:
                 return _encoded(self._chunks(event))
+
+    def _lacks_message(self, event: RunEnded | RunWaiting) -> bool:
+        """Return whether no event has shown the part's last message: its events were deleted."""
+        if isinstance(event, RunWaiting):
+            return event.message_id not in self._complete_ids
+        return event.answer is not None and event.answer.id not in self._complete_ids
 
     def fail(self, error: ThroughlineError) -> bytes:
         return _encoded([{"type": "error", "errorText": error.detail}]) + END
@@ -107,8 +110,8 @@ class ChunkPrinter:
             if message.role is Role.TOOL:
                 yield from self._result(message)
                 continue
-            is_known = bool(message.tool_calls) and all(call.id in self._calls for call in message.tool_calls)
-            if message.id not in self._stored and not is_known:
+            is_known = bool(message.tool_calls) and all(call.id in self._lacks_output for call in message.tool_calls)
+            if message.id not in self._complete_ids and not is_known:
                 yield from self._complete(message)
                 for call in message.tool_calls:
                     yield from self._called(call)
@@ -134,7 +137,7 @@ class ChunkPrinter:
 
     def _take_back(self) -> Iterator[JsonDict]:
         """Take back the step that is not stored yet, if there is one."""
-        if self._message_id is not None and self._message_id not in self._stored:
+        if self._message_id is not None and self._message_id not in self._complete_ids:
             self._message_id, self._open_kind = None, None
             self._begun_calls.clear()
             yield {"type": "reset-step"}
@@ -173,7 +176,7 @@ class ChunkPrinter:
         if whole.startswith(self._text) and whole != self._text:
             yield from self._add_text("text", message.id, whole.removeprefix(self._text))
         yield from self._close_text()
-        self._stored.add(message.id)
+        self._complete_ids.add(message.id)
 
     def _add_arguments(self, event: ToolCallDelta) -> Iterator[JsonDict]:
         yield from self._enter_step(event.message_id)
@@ -186,25 +189,25 @@ class ChunkPrinter:
 
     def _called(self, call: ToolCall) -> Iterator[JsonDict]:
         self._begun_calls.discard(call.id)
-        self._calls[call.id] = True
+        self._lacks_output[call.id] = True
         yield {"type": "tool-input-available", **self._tool(call.id, call.name), "input": input_of(call)}
 
     def _tool(self, call_id: str, name: str) -> JsonDict:
         tool: JsonDict = {"toolCallId": call_id, "toolName": name}
-        return tool if name in self._own_tools else {**tool, "dynamic": True, "providerExecuted": True}
+        return tool if name in self._client_tool_names else {**tool, "dynamic": True, "providerExecuted": True}
 
     def _result(self, message: Message) -> Iterator[JsonDict]:
         """Send the output of a call that the client's answer has, and of the questions of its server."""
         for question, answered in answered_questions(message):
-            if self._is_whole and question.id not in self._calls:
+            if self._sends_earlier_parts and question.id not in self._lacks_output:
                 yield from self._called(question)
             yield from self._output(question.id, answered)
         yield from self._output(message.tool_call_id or "", result_state(message))
 
     def _output(self, call_id: str, state: JsonDict) -> Iterator[JsonDict]:
-        """Send the state that a call has by its output, if it lacks its output."""
-        if self._calls.get(call_id):
-            self._calls[call_id] = False
+        """Send the output of a call unless the client has it."""
+        if self._lacks_output.get(call_id):
+            self._lacks_output[call_id] = False
             given = {name: value for name, value in state.items() if name in {"output", "errorText"}}
             yield {"type": f"tool-{state['state']}", "toolCallId": call_id, **given}
 
@@ -214,13 +217,13 @@ class ChunkPrinter:
         for awaited in () if waiting is None else waiting.calls:
             if awaited.kind is WaitKind.APPROVAL:
                 yield {"type": "tool-approval-request", "approvalId": awaited.id, "toolCallId": awaited.id}
-            elif awaited.id not in self._calls:
+            elif awaited.id not in self._lacks_output:
                 yield from self._called(awaited.call)
         yield from self._finish(run, "tool-calls")
 
     def _end(self, ended: RunEnded) -> Iterator[JsonDict]:
         run = ended.run
-        for call_id in sorted(self._calls):
+        for call_id in sorted(self._lacks_output):
             yield from self._output(call_id, NOT_FINISHED)
         match run.status:
             case RunStatus.SUCCEEDED:

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from throughline.ai_sdk.request import SendChat
 from throughline.ai_sdk.routes import TAG, router
 from throughline.http.app import FrontEnd
-from throughline.http.documents import FrontEndDocument, Json, describe_errors, raised_by
+from throughline.http.documents import FrontEndDocument, Json, describe_errors, pop_error_codes
 
 TEXT = "text/plain"
 
@@ -13,11 +13,15 @@ TEXT = "text/plain"
 def _add_errors(path: str, operation: Json) -> None:
     """Add the errors of an operation by their status. Each is a sentence, as `useChat` shows it."""
     operation["responses"].pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
-    operation["responses"] |= describe_errors(raised_by(path, operation), {TEXT: {"schema": {"type": "string"}}})
+    operation["responses"] |= describe_errors(pop_error_codes(path, operation), {TEXT: {"schema": {"type": "string"}}})
 
 
 DOCUMENT = FrontEndDocument(
-    "/openapi-ai-sdk.json", TAG, "Throughline, the AI SDK's interface", (SendChat,), _add_errors
+    "/openapi-ai-sdk.json",
+    TAG,
+    title="Throughline, the AI SDK's interface",
+    bodies=(SendChat,),
+    describe_operation=_add_errors,
 )
 AI_SDK = FrontEnd(
     "The routes for the AI SDK (`/ai-sdk/{agent}`) have a document of their own: `/openapi-ai-sdk.json`.",

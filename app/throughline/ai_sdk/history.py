@@ -1,6 +1,7 @@
 """The stored messages of a chat as UIMessages, for the initial messages of `useChat`.
 
-A turn's messages are one answer with the id of its run, as its stream has it. Both have the same states of calls.
+A turn's messages are one answer with the id of its run. A stream has the same states of calls, and another id for a
+later part that a message of the user began.
 """
 
 import json
@@ -71,7 +72,7 @@ def answered_questions(result: Message) -> Iterator[tuple[ToolCall, JsonDict]]:
             yield ToolCall(f"{result.tool_call_id}:{number}", ASK_USER, arguments), output_state(one["answer"])
 
 
-def own_tools(run: Run) -> frozenset[str]:
+def client_tool_names(run: Run) -> frozenset[str]:
     """Return the names of the tools whose calls the run's client gives an output."""
     return frozenset((ASK_USER, *(tool.name for tool in run.input.client_tools)))
 
@@ -142,7 +143,7 @@ def _metadata(message: Message) -> JsonDict:
 def _answer_json(messages: Sequence[Message], run: Run | None) -> JsonDict:
     """Return the messages of an answer as one. `run` is its run if that is the chat's newest."""
     wait = None if run is None or run.waiting_for is None else run.wait
-    own = frozenset({ASK_USER}) if run is None else own_tools(run)
+    own = frozenset({ASK_USER}) if run is None else client_tool_names(run)
     results = {one.tool_call_id: one for one in messages if one.role is Role.TOOL}
     parts: list[JsonValue] = []
     for step in (one for one in messages if one.role is Role.ASSISTANT):

@@ -36,7 +36,7 @@ from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.follow import nothing_more
 from throughline.http.headers import KEY_HEADER
 from throughline.http.prefix_router import PrefixRouter
-from throughline.http.problem_documents import JsonResponse, error_problem, route_with_errors
+from throughline.http.problem_documents import JsonResponse, error_problem, route_class_with_error_format
 from throughline.http.route_errors import codes
 
 TAG = "ai-sdk"
@@ -59,7 +59,7 @@ def _as_text(error: ThroughlineError) -> Response:
     return PlainTextResponse(error.detail, problem.status_code, problem.headers)
 
 
-router = PrefixRouter(prefix="/ai-sdk", route_class=route_with_errors(_as_text), tags=[TAG])
+router = PrefixRouter(prefix="/ai-sdk", route_class=route_class_with_error_format(_as_text), tags=[TAG])
 
 
 @router.post(
@@ -111,7 +111,7 @@ async def resume_chat(agent: str, chat_id: str, call: Reader) -> Response:
     run = await _current_run(call, agent, chat_id)
     if run is None or not run.status.needs_worker:
         return nothing_more()
-    return _stream(call, ChunkPrinter(call, join_run(run), str(run.id), is_whole=True))
+    return _stream(call, ChunkPrinter(call, join_run(run), str(run.id), sends_earlier_parts=True))
 
 
 class ReadChat(QueryParameters):

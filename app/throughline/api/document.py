@@ -33,9 +33,9 @@ from throughline.http.documents import (
     UNION,
     Json,
     describe_routes,
-    raised_by,
+    pop_error_codes,
     response_headers,
-    takes_key,
+    takes_idempotency_key,
 )
 from throughline.http.headers import REPLAYED
 from throughline.http.problem_documents import MEDIA_TYPE
@@ -83,8 +83,8 @@ def _add_errors(path: str, operation: Json) -> None:
     """
     responses = operation["responses"]
     responses.pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
-    raised = raised_by(path, operation)
-    replayed = (REPLAYED,) if takes_key(operation) else ()
+    raised = pop_error_codes(path, operation)
+    replayed = (REPLAYED,) if takes_idempotency_key(operation) else ()
     for status, codes in route_errors.by_status(raised).items():
         responses.setdefault(str(status), _problem(codes, (*route_errors.HEADERS.get(status, ()), *replayed)))
     responses["default"] = _problem(route_errors.CONNECTION, ())

@@ -21,7 +21,7 @@ from throughline.domain.tool import MAX_OUTPUT, Resolution, Wait, WaitKind
 from throughline.http.call import Call, check_named_session
 from throughline.http.headers import Idempotency
 
-VERSION_OF_IDS = 7
+SESSION_UUID_VERSION = 7
 """Version of the UUIDs of sessions, as `new_id` makes them. Most clients make those of version 4 for their chats."""
 
 
@@ -39,10 +39,10 @@ class SessionName:
 
 
 def name_session(text: str, *, has_whole_chat: bool = False) -> SessionName:
-    """Return the session that a text names, which may be the id of a session or the caller's own."""
+    """Return the name of a session: its id or the caller's own. Only a UUID of version 7 may be its id."""
     found = uuid_of(text)
-    is_own = found is not None and found.version != VERSION_OF_IDS
-    return SessionName(None if is_own else found, text, has_whole_chat)
+    is_foreign = found is not None and found.version != SESSION_UUID_VERSION
+    return SessionName(None if is_foreign else found, text, has_whole_chat)
 
 
 def uuid_of(text: str) -> SessionId | None:
@@ -254,7 +254,7 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     begun = None if _decides_open_call(chat, continued.waiting) else await _begun_turn(chat, continued, alignment)
     if begun is not None:
         return begun
-    given = _given(chat, continued.waiting)
+    given = _decisions_and_results(chat, continued.waiting)
     answers = () if given else _answers(chat, continued.waiting, alignment)
     if continued.waiting is not None and (given or answers):
         resumed = await _resume(chat, continued.waiting, given or answers)
@@ -347,9 +347,12 @@ def _is_another_message(chat: ChatRequest, said: Sequence[UserText]) -> bool:
 
     Without ids a message without text is another one: it may have another picture.
     """
-    (asked_id, said_id), asked = _newest_ids(chat, said), chat.agent_request.brought.user_message
+    asked = chat.agent_request.brought.user_message
+    if asked is None or not said:
+        return False
+    asked_id, said_id = _newest_ids(chat, said)
     if asked_id is None or said_id is None:
-        return bool(said) and asked is not None and is_blank(text_of(asked.content))
+        return is_blank(text_of(asked.content))
     return asked_id != said_id
 
 
@@ -405,7 +408,7 @@ def _branch(chat: ChatRequest, continued: ContinuedSession) -> AgentRequest:
     return replace(chat.agent_request, branched_from=session, copied=copied)
 
 
-def _given(chat: ChatRequest, waiting: Run | None) -> tuple[Resolution, ...]:
+def _decisions_and_results(chat: ChatRequest, waiting: Run | None) -> tuple[Resolution, ...]:
     """Return the decisions and results that the request gives to the calls of the waiting run, possibly none."""
     wait = None if waiting is None else waiting.wait
     if wait is None:
@@ -422,7 +425,7 @@ def _given(chat: ChatRequest, waiting: Run | None) -> tuple[Resolution, ...]:
 def _answers(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
     """Return the request's new message as the answer to the questions of the waiting run.
 
-    It is none while results of tools are missing as well.
+    Empty if the message is not new, or results of tools are missing as well.
     """
     wait, brought = None if waiting is None else waiting.wait, chat.agent_request.brought
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)

@@ -19,14 +19,14 @@ log = structlog.get_logger(__name__)
 
 
 class EventPrinter(Protocol):
-    """Prints one part of a run as a stream of bytes. Its methods are called in this order, `show` for each event."""
+    """Printer of one part of a run as a stream of bytes. Its methods are called in their order."""
 
     async def begin(self) -> bytes:
         """Return what comes before all events."""
         ...
 
-    async def show(self, one: RunEvent) -> bytes:
-        """Return what follows from an event, b"" for nothing. The last one is RunEnded or RunWaiting.
+    async def encode_event(self, numbered: RunEvent) -> bytes:
+        """Return what follows from the next event, b"" for nothing. The last one is RunEnded or RunWaiting.
 
         After AnswerReset, text sent so far may be invalid. Raises ThroughlineError if the stream cannot go on.
         """
@@ -53,13 +53,13 @@ async def _printed(call: Call, turn: ChatTurn, printer: EventPrinter, heartbeat:
     unsent = b""
     try:
         unsent = await printer.begin()
-        if not turn.followed.is_fresh:  # else the first event comes at once
+        if not turn.followed.is_fresh:  # the first event of a fresh one follows at once: both are sent together
             yield unsent
             unsent = b""
         async with aclosing(follow_numbered(call, turn.followed)) as batches:
             async for batch in batches:
                 bound.has_ended = any(one.is_last or (one.is_pause and turn.is_stored) for one in batch)
-                yield b"".join([unsent, *[await printer.show(one) for one in batch]]) or heartbeat
+                yield b"".join([unsent, *[await printer.encode_event(one) for one in batch]]) or heartbeat
                 unsent = b""
     except ThroughlineError as error:
         log.warning("stream ended by an error", error=error.code, run_id=str(turn.followed.run.id))

@@ -130,7 +130,7 @@ class MessageCopy:
 
 
 def blocks_of(content: Content) -> tuple[Block, ...]:
-    """Return a content as blocks: one of text for a plain text."""
+    """Return the blocks of a content; a plain text is one TextBlock."""
     return (TextBlock(content),) if isinstance(content, str) else content
 
 

@@ -176,7 +176,7 @@ def describe_routes(app: FastAPI, tags: Collection[str], *, is_key_needed: bool)
     return made
 
 
-def raised_by(path: str, operation: Json) -> list[str]:
+def pop_error_codes(path: str, operation: Json) -> list[str]:
     """Return the codes of the errors that a described operation can raise, and remove its own list of them."""
     raised = [*route_errors.ANY_ROUTE, *operation.pop(ERRORS, ())]
     if operation["security"]:
@@ -187,7 +187,7 @@ def raised_by(path: str, operation: Json) -> list[str]:
         raised += route_errors.PARAMETERS
     if "requestBody" in operation:
         raised += route_errors.BODY
-    if takes_key(operation):
+    if takes_idempotency_key(operation):
         raised += route_errors.IDEMPOTENCY
     return raised
 
@@ -204,37 +204,37 @@ def describe_errors(raised: Sequence[str], content: Json) -> Json:
     }
 
 
-def takes_key(operation: Json) -> bool:
+def takes_idempotency_key(operation: Json) -> bool:
     """Return whether an operation reads the header Idempotency-Key."""
     return request_header(KEY_HEADER) in operation.get("parameters", ())
 
 
 @dataclass(frozen=True, slots=True)
 class FrontEndDocument:
-    """The OpenAPI document of a front end beside REST, served at `address`. Its routes have the tag `tag`.
+    """The OpenAPI document of a front end other than REST, served at `address`. Its routes have the tag `tag`.
 
-    `bodies` are the models of JSON bodies, and `schemas` further schemas by name. `describe` completes what is known of
-    an operation, by its path. `fit` changes each schema of a model.
+    `bodies` are the models of JSON bodies, and `schemas` further schemas by name. `describe_operation` is
+    called with the path and what is known of each operation. `adapt_schema` is applied to the schemas of `bodies`.
     """
 
     address: str
     tag: str
     title: str
     bodies: Sequence[type[BaseModel]]
-    describe: Callable[[str, Json], None]
+    describe_operation: Callable[[str, Json], None]
     description: str | None = None
     schemas: Mapping[str, Json] = field(default_factory=dict)
-    fit: Callable[[Json], Json] = lambda schema: schema
+    adapt_schema: Callable[[Json], Json] = lambda schema: schema
 
     def make(self, app: FastAPI, *, is_key_needed: bool) -> Json:
         """Return the document of the application's routes with the tag."""
         made = describe_routes(app, {self.tag}, is_key_needed=is_key_needed)
         for path, item in made["paths"].items():
             for operation in item.values():
-                self.describe(path, operation)
+                self.describe_operation(path, operation)
         _, found = models_json_schema([(model, "validation") for model in self.bodies], ref_template=REF)
         info = {**made["info"], "title": self.title, "description": self.description or made["info"]["description"]}
-        schemas = {**{name: self.fit(schema) for name, schema in found["$defs"].items()}, **self.schemas}
+        schemas = {**{name: self.adapt_schema(schema) for name, schema in found["$defs"].items()}, **self.schemas}
         components = {"securitySchemes": SECURITY, "parameters": REQUEST_HEADERS, "headers": RESPONSE_HEADERS}
         return {
             "openapi": "3.1.0",

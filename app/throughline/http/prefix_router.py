@@ -1,4 +1,4 @@
-"""Router that is passed by for paths that do not begin with its prefix."""
+"""Router that is skipped for paths outside its prefix."""
 
 from fastapi import APIRouter
 from starlette.routing import Match
@@ -9,10 +9,10 @@ class PrefixRouter(APIRouter):
     """Router whose routes all begin with the same path.
 
     FastAPI tries the routes one by one, with 2 to 3 µs for each, and the service has more than a hundred. The router
-    has to be included without a further prefix.
+    has to be included without a further prefix, because the whole path is compared.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return whether one of the routes matches the request."""
+        """Return the match of a route; none for a path outside the prefix, without trying the routes."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         return super().matches(scope) if path.startswith(self.prefix.partition("{")[0]) else (Match.NONE, {})

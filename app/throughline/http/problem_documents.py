@@ -203,8 +203,8 @@ def invalid_request(error: RequestValidationError) -> InvalidRequest:
     return InvalidRequest(field_errors(error.errors()))
 
 
-def route_with_errors(answer: Callable[[ThroughlineError], Response]) -> type[APIRoute]:
-    """Return the class of routes whose errors `answer` turns into responses, instead of problem documents."""
+def route_class_with_error_format(to_response: Callable[[ThroughlineError], Response]) -> type[APIRoute]:
+    """Return a class of routes that answers errors with `to_response` instead of problem documents."""
 
     class RouteWithErrors(APIRoute):
         def get_route_handler(
@@ -216,9 +216,9 @@ def route_with_errors(answer: Callable[[ThroughlineError], Response]) -> type[AP
                 try:
                     return await handler(request)
                 except RequestValidationError as error:
-                    return answer(invalid_request(error))
+                    return to_response(invalid_request(error))
                 except ThroughlineError as error:
-                    return answer(error)
+                    return to_response(error)
 
             return handle
 

@@ -38,9 +38,9 @@ from throughline.langgraph_api.thread_state import find_checkpoint, no_thread, r
 
 
 async def begin_run(request: Request, call: Call, body: CreateRun, thread_id: str | None) -> tuple[ChatTurn, str]:
-    """Store what the request asks of the thread, None for a run without one unless its configuration names one.
+    """Begin the requested run in the thread `thread_id`, else in the one that its configuration names, else without.
 
-    Return the part of a run that it begins, and the id of the run's thread. Raises NotFound (agent, thread),
+    Return the part of the run, and the id of its thread. Raises NotFound (agent, thread),
     InvalidInput, SessionBusy, RunNotWaiting, and the errors of `submit`.
     """
     agent, configured = find_agent(call, body.assistant_id).name, body.configured.get("thread_id")
@@ -111,7 +111,7 @@ async def _id_of_thread(call: Call, turn: ChatTurn, thread: ContinuedSession | N
     session_id = turn.followed.run.session_id
     if thread is not None and thread.session.id == session_id:
         return thread_id_of(thread.session)
-    if turn.is_joined:  # perhaps that of a key that began it in another thread
+    if turn.is_joined:  # a repeated idempotency key may have begun it in another thread
         return thread_id_of(await call.services.database.sessions.get(call.owner_id, session_id))
     return str(session_id) if named is None else named.lower()
 

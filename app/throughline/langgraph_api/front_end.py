@@ -4,7 +4,7 @@ from fastapi import Response
 
 from throughline.http import route_errors
 from throughline.http.app import FrontEnd
-from throughline.http.documents import JSON, REF, FrontEndDocument, Json, describe_errors, raised_by
+from throughline.http.documents import JSON, REF, FrontEndDocument, Json, describe_errors, pop_error_codes
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import MEDIA_TYPE, JsonResponse
 from throughline.langgraph_api import absent_routes, assistants, runs, threads
@@ -39,13 +39,18 @@ async def get_info() -> Response:
 
 def _describe(path: str, operation: Json) -> None:
     """Replace what FastAPI says of the answers, which it cannot know."""
-    raised = [*raised_by(path, operation), *route_errors.CONNECTION]
+    raised = [*pop_error_codes(path, operation), *route_errors.CONNECTION]
     schema = {"$ref": REF.format(model="Problem")}
     operation["responses"] = {"200": ANY, **describe_errors(raised, {MEDIA_TYPE: {"schema": schema}})}
 
 
 DOCUMENT = FrontEndDocument(
-    "/openapi-langgraph.json", LANGGRAPH, "Throughline, LangGraph's interface", BODIES, _describe, DESCRIPTION
+    "/openapi-langgraph.json",
+    LANGGRAPH,
+    title="Throughline, LangGraph's interface",
+    bodies=BODIES,
+    describe_operation=_describe,
+    description=DESCRIPTION,
 )
 LANGGRAPH_API = FrontEnd(
     "LangGraph's interface, which is served at `/langgraph`, has a document of its own: `/openapi-langgraph.json`.",

@@ -87,10 +87,10 @@ def _resolution(awaited: AwaitedCall, value: JsonValue, author: str | None) -> R
     if awaited.kind is WaitKind.APPROVAL:
         return _decision(awaited, value, author)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return Resolution(awaited.id, _within(text, MAX_OUTPUT, "It"), author=author)
+    return Resolution(awaited.id, _checked_length(text, MAX_OUTPUT, "It"), author=author)
 
 
-def _within(text: str, most: int, subject: str) -> str:
+def _checked_length(text: str, most: int, subject: str) -> str:
     if len(text) > most:
         raise InvalidInput(f"{subject} has {len(text)} characters; at most {most} are taken.", field=RESUME)
     return text
@@ -114,7 +114,7 @@ def _decision(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Res
     reason = ""
     if kind is ApprovalDecision.REJECT:
         given = (decided.get(name) for name in ("message", "reason", "args"))
-        reason = next((_within(text, MAX_REASON, "The reason") for text in given if isinstance(text, str)), "")
+        reason = next((_checked_length(text, MAX_REASON, "The reason") for text in given if isinstance(text, str)), "")
     return Resolution(awaited.id, reason, decision=kind, arguments=arguments, author=author)
 
 

@@ -35,7 +35,7 @@ ROLES: Mapping[str, str] = {
 DROPPED = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_call", "input_json_delta")
 """Parts of a model's message that say nothing to its reader, or that `tool_calls` has as well.
 
-It is no set: what a client sends as the type of a part may be no text, and have no hash.
+It is a tuple, because a client may send a type that is not hashable.
 """
 
 

@@ -1,4 +1,4 @@
-"""The body of a request for a run, in LangGraph's form, and the common base of all bodies and queries."""
+"""The common base of bodies in LangGraph's form, the body of a request for a run, and queries about runs."""
 
 from contextlib import suppress
 from typing import Annotated, ClassVar, Literal, TypeAlias
@@ -17,8 +17,8 @@ def _as_list(given: object) -> object:
     return [given] if isinstance(given, str) else given
 
 
-def _without_json(given: object) -> object:
-    """Return the values of a query parameter, also if they came as one JSON list, as from the client in JavaScript."""
+def _parse_json_list(given: object) -> object:
+    """Return a list of values, also if they came as the text of one JSON list, as the client in JavaScript sends it."""
     match given:
         case [str() as text] if text.startswith("["):
             with suppress(ThroughlineError):
@@ -27,32 +27,32 @@ def _without_json(given: object) -> object:
 
 
 Modes: TypeAlias = Annotated[list[StreamMode], Field(max_length=20), BeforeValidator(_as_list)]
-Names: TypeAlias = Annotated[list[str], Field(max_length=20), BeforeValidator(_without_json)]
+Names: TypeAlias = Annotated[list[str], Field(max_length=20), BeforeValidator(_parse_json_list)]
 
 
 class Body(BaseModel):
-    """A body in LangGraph's form. `ignored` members have no effect, and `unserved` ones are refused with a value.
+    """A body in LangGraph's form. `ignored` members have no effect, and `unserved` ones are refused unless empty.
 
-    `place` is where the body stands in that of the request, for errors.
+    `field_prefix` precedes the names of its members in errors.
     """
 
     model_config = STRICT
     ignored: ClassVar[frozenset[str]] = frozenset()
     unserved: ClassVar[frozenset[str]] = frozenset()
-    place: ClassVar[str] = ""
+    field_prefix: ClassVar[str] = ""
 
     @model_validator(mode="before")
     @classmethod
-    def _check_served(cls, given: object) -> object:
-        """Return the other members. Raises InvalidInput for what this service does not have.
+    def _drop_unused(cls, given: object) -> object:
+        """Return the members without the ignored and unserved ones. Raises InvalidInput for what is not served.
 
-        That is no NotServed: clients repeat a request that is answered with a status above 499.
+        That is not NotServed (501), because clients repeat a request after a status above 499.
         """
         if not isinstance(given, dict):
             return given
         for name, value in given.items():
             if name in cls.unserved and value not in (None, [], {}, 0, ""):
-                field = cls.place + name
+                field = cls.field_prefix + name
                 detail = f"`{field}` is not served: this service has nothing like it. Leave it out."
                 raise InvalidInput(detail, field=field)
         dropped = cls.ignored | cls.unserved
@@ -63,7 +63,7 @@ class Command(Body):
     """A command to a waiting run."""
 
     unserved = frozenset({"goto", "update", "graph"})
-    place = "command."
+    field_prefix = "command."
 
     resume: JsonValue = None
 
@@ -76,10 +76,16 @@ class CreateRun(Body):
     `interrupt_after`, `webhook`, `after_seconds`.
     """
 
-    ignored = frozenset({
-        *("context", "stream_subgraphs", "stream_resumable", "feedback_keys"),
-        *("durability", "checkpoint_during", "strict_resume", "langsmith_tracer"),
-    })
+    ignored = frozenset((
+        "context",
+        "stream_subgraphs",
+        "stream_resumable",
+        "feedback_keys",
+        "durability",
+        "checkpoint_during",
+        "strict_resume",
+        "langsmith_tracer",
+    ))
     unserved = frozenset({"interrupt_before", "interrupt_after", "webhook", "after_seconds"})
 
     assistant_id: str = Field(min_length=1, max_length=200, description="the name of an agent, or its UUID")
@@ -122,7 +128,7 @@ class ListThreadRuns(QueryParameters):
 class JoinStream(QueryParameters):
     """The forms of a stream that is joined, and whether the run ends with it."""
 
-    stream_mode: Annotated[list[StreamMode], BeforeValidator(_without_json)] | None = None
+    stream_mode: Annotated[list[StreamMode], BeforeValidator(_parse_json_list)] | None = None
     cancel_on_disconnect: bool = False
 
 

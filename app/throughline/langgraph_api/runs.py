@@ -45,7 +45,10 @@ from throughline.wire.json_shape import JsonDict
 
 MOST_IN_BATCH = 20
 THREAD = "/threads/{thread_id}"
-begin_router, router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH]), PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
+begin_router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
+"""Routes that begin runs, which are called most. They come before all others of the interface."""
+
+router = PrefixRouter(prefix=PREFIX, tags=[LANGGRAPH])
 BEGINNING = described(
     body=CreateRun,
     headers=(KEY_HEADER,),
@@ -56,15 +59,18 @@ BEGINNING_IN_THREAD: Json = {**BEGINNING, "parameters": [THREAD_ID, *BEGINNING["
 
 
 async def _begin(request: Request, call: Call) -> tuple[CreateRun, ChatTurn, str]:
-    """Return the body, the part of a run that it begins in the thread of the path if there is one, and the thread."""
+    """Read the body and begin its run, in the path's thread if it has one.
+
+    Return the body, the run's part and the id of its thread.
+    """
     body = await read_body(request, CreateRun)
     return body, *await begin_run(request, call, body, request.path_params.get("thread_id"))
 
 
-def _headers(turn: ChatTurn, thread_id: str, ending: str | None = None) -> dict[str, str]:
-    """Return the headers that name the run, and with `ending` where to go on if the connection is lost."""
+def _headers(turn: ChatTurn, thread_id: str, resume_path: str | None = None) -> dict[str, str]:
+    """Return the headers that name the run, and the address to go on at, unless the run ends with its client."""
     path = f"/threads/{thread_id}/runs/{turn.followed.run.id}"
-    location = {} if ending is None or turn.ends_with_client else {"Location": f"{path}/{ending}"}
+    location = {} if resume_path is None or turn.ends_with_client else {"Location": f"{path}/{resume_path}"}
     return {"Content-Location": path, **location}
 
 
@@ -116,8 +122,8 @@ async def wait_for_new_run(request: Request, call: Writer) -> Response:
     return await _values_response(call, turn, _headers(turn, thread_id, "join"))
 
 
-KEPT_OPEN = b"\n"
-"""What keeps a connection open on which JSON will come."""
+JSON_HEARTBEAT = b"\n"
+"""Line feed that keeps a connection open until its JSON comes."""
 
 
 class ValuesStream(EventStream):
@@ -127,11 +133,12 @@ class ValuesStream(EventStream):
 
 
 async def _values_response(call: Call, turn: ChatTurn, headers: Mapping[str, str]) -> Response:
-    """Return the response with the values. It is streamed once it takes long, or if the client's end is the run's."""
+    """Return the response with the values. It is streamed if the run takes long, or ends with its client."""
     values, sent = _final_values(call, turn), {**STREAM_HEADERS, **headers}
     if not turn.ends_with_client:
         first = await anext(values)
-        if first != KEPT_OPEN:
+        if first != JSON_HEARTBEAT:
+            await values.aclose()
             return Response(first, media_type=JSON, headers=sent)
     return ValuesStream(values, sent, send_timeout_seconds=call.config.send_timeout_seconds)
 
@@ -140,17 +147,17 @@ async def _final_values(call: Call, turn: ChatTurn) -> AsyncGenerator[bytes]:
     """Yield the thread's values once the run ends or waits, with `__error__` if it failed."""
     bound = RequestRun(call, turn.followed.run, turn.ends_with_client)
     try:
-        async with aclosing(_ends(call, turn.followed)) as followed:
+        async with aclosing(_wait_for_run(call, turn.followed)) as followed:
             async for run in followed:
                 bound.has_ended = run is not None and (run.status.is_final or turn.is_stored)
-                yield KEPT_OPEN if run is None else json_bytes(await _values_of(call, run))
+                yield JSON_HEARTBEAT if run is None else json_bytes(await _values_of(call, run))
     except ThroughlineError as error:
         yield json_bytes({"__error__": {"error": error.code, "message": error.detail}})
     finally:
         bound.close()
 
 
-async def _ends(call: Call, part: FollowedPart) -> AsyncGenerator[Run | None]:
+async def _wait_for_run(call: Call, part: FollowedPart) -> AsyncGenerator[Run | None]:
     """Yield None while nothing happens, and at last the run once it has ended or waits."""
     if not part.run.status.needs_worker:
         yield part.run

@@ -57,7 +57,7 @@ RUN_STATUS: Mapping[RunStatus, str] = {
 REASONING = "reasoning_content"
 """Key among the additional values of a message under which LangChain has its reasoning."""
 
-Part: TypeAlias = tuple[str, JsonValue]
+ServerSentEvent: TypeAlias = tuple[str, JsonValue]
 """The name and the data of a server-sent event."""
 
 
@@ -69,23 +69,23 @@ def stream_run(
     return stream_turn(call, turn, printer, headers, heartbeat=HEARTBEAT)
 
 
-def _encoded(part: Part, number: int | None = None) -> bytes:
-    name, data = part
+def _encoded(event: ServerSentEvent, number: int | None = None) -> bytes:
+    name, data = event
     head = b"" if number is None else b"id: %d\n" % number
     return head + b"event: %s\ndata: %s\n\n" % (name.encode(), json_line(data))
 
 
 class _RunPrinter:
-    """Prints the events of a run's part; see `EventPrinter`.
+    """Printer of a run's part; see `EventPrinter`.
 
-    The last of what follows from an event has the event's number as its id.
+    The last server-sent event that is made from a run's event has its number as id.
     """
 
     def __init__(self, call: Call, thread_id: str, turn: ChatTurn, modes: Sequence[StreamMode]) -> None:
         self._call, self._run, self._modes = call, turn.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
-        self._has_shown = False
-        self._is_whole = not turn.followed.after and not turn.followed.skipped_waits and not turn.part
+        self._has_sent_values = False
+        self._has_all_events = not turn.followed.after and not turn.followed.skipped_waits and not turn.part
         agent = self._run.agent
         ids: JsonDict = {"run_id": str(self._run.id), "thread_id": thread_id}
         metadata: JsonDict = {**ids, "graph_id": agent, "assistant_id": assistant_id(agent)}
@@ -96,17 +96,17 @@ class _RunPrinter:
             await self._load()
         return _encoded(("metadata", {"run_id": str(self._run.id), "attempt": 1}))
 
-    async def show(self, one: RunEvent) -> bytes:
-        parts = [part for part in self._parts(one.event) if self._is_asked(part)]
-        encoded = [_encoded(part) for part in parts[:-1]]
-        return b"".join([*encoded, *(_encoded(part, one.seq) for part in parts[-1:])])
+    async def encode_event(self, numbered: RunEvent) -> bytes:
+        sent = [one for one in self._events_for(numbered.event) if self._is_requested(one)]
+        encoded = [_encoded(one) for one in sent[:-1]]
+        return b"".join([*encoded, *(_encoded(one, numbered.seq) for one in sent[-1:])])
 
     def fail(self, error: ThroughlineError) -> bytes:
         return _encoded(("error", {"error": error.code, "message": error.detail}))
 
     async def _load(self) -> None:
         """Read the state of the thread, without messages that the stream is going to bring."""
-        brings_all = self._is_whole and not self._run.input.steps_brought
+        brings_all = self._has_all_events and not self._run.input.steps_brought
         for message in await read_newest(self._call, self._run.session_id):
             if not brings_all or message.run_id != self._run.id or message.role is Role.USER:
                 self._keep(message_json(message))
@@ -116,11 +116,11 @@ class _RunPrinter:
     def _keep(self, shown: JsonDict) -> None:
         self._messages[str(shown["id"])] = shown
 
-    def _is_asked(self, part: Part) -> bool:
-        """Return whether the client wants the part. Pieces of messages are made only if it does."""
-        return part[0] not in {"values", "updates", "custom"} or part[0] in self._modes
+    def _is_requested(self, event: ServerSentEvent) -> bool:
+        """Return whether the client wants the event. Pieces of messages are made only if it does."""
+        return event[0] not in {"values", "updates", "custom"} or event[0] in self._modes
 
-    def _parts(self, event: Event) -> Iterator[Part]:
+    def _events_for(self, event: Event) -> Iterator[ServerSentEvent]:
         match event:
             case RunStarted():
                 yield self._values()
@@ -129,7 +129,7 @@ class _RunPrinter:
             case MessageCompleted(message=message) | ToolAnswered(message=message):
                 yield from self._completed(message)
             case AnswerReset():
-                yield from self._chunks.take_back()
+                yield from self._chunks.remove_incomplete()
                 yield self._values()
             case RunWaiting() | RunEnded():
                 yield from self._ended(event)
@@ -139,14 +139,14 @@ class _RunPrinter:
             case ToolCalled():
                 return  # the completed message has it
 
-    def _completed(self, message: Message) -> Iterator[Part]:
+    def _completed(self, message: Message) -> Iterator[ServerSentEvent]:
         shown = message_json(message)
         self._keep(shown)
         yield from self._chunks.complete(message)
         yield "updates", {_node_of(message): {"messages": [shown]}}
         yield self._values()
 
-    def _ended(self, event: RunWaiting | RunEnded) -> Iterator[Part]:
+    def _ended(self, event: RunWaiting | RunEnded) -> Iterator[ServerSentEvent]:
         run, error = event.run, error_of(event.run)
         if isinstance(event, RunWaiting):
             interrupts = interrupts_of(run)
@@ -155,12 +155,12 @@ class _RunPrinter:
         elif error is not None:
             yield "error", {"error": error.type, "message": error.detail}
             return
-        elif not self._has_shown:
+        elif not self._has_sent_values:
             yield self._values()
         yield "end", {"run_id": str(run.id), "status": RUN_STATUS[run.status]}
 
-    def _values(self, interrupts: Sequence[JsonValue] = ()) -> Part:
-        self._has_shown = True
+    def _values(self, interrupts: Sequence[JsonValue] = ()) -> ServerSentEvent:
+        self._has_sent_values = True
         return "values", values_json(self._messages.values(), interrupts)
 
 
@@ -181,9 +181,9 @@ class _Growing:
 
 
 class MessageChunks:
-    """The messages of one stream. `metadata` is sent with each piece.
+    """The growing messages of one stream, as server-sent events. `metadata` is sent with each piece.
 
-    With `is_joined` the client may have been sent pieces of the first message before.
+    With `is_joined` an earlier stream may have sent pieces of the first message.
     """
 
     def __init__(self, modes: Sequence[StreamMode], metadata: JsonDict, *, is_joined: bool) -> None:
@@ -192,10 +192,11 @@ class MessageChunks:
         self._is_joined = is_joined
         self._growing: dict[str, _Growing] = {}
 
-    def grow(self, event: MessageDelta | ReasoningDelta | ToolCallDelta) -> Iterator[Part]:
+    def grow(self, event: MessageDelta | ReasoningDelta | ToolCallDelta) -> Iterator[ServerSentEvent]:
         """Yield the next piece of a message."""
         shown_id = str(event.message_id)
-        is_first, sent = shown_id not in self._growing, self._growing.setdefault(shown_id, _Growing())
+        is_first = shown_id not in self._growing
+        sent = self._growing.setdefault(shown_id, _Growing())
         match event:
             case MessageDelta(text=text):
                 sent.text += text
@@ -209,37 +210,38 @@ class MessageChunks:
                 yield from self._piece(shown_id, call=_call_chunk(index, event.arguments_delta, name, call_id))
         if self._is_list:
             if is_first:
-                yield self._described(shown_id, LLM_NODE)
+                yield self._metadata_event(shown_id, LLM_NODE)
             begun: JsonDict = {"type": "ai", **_text_json(shown_id, sent.text, sent.reasoning)}
             yield "messages/partial", [{**begun, "tool_calls": [], "invalid_tool_calls": []}]
 
-    def complete(self, message: Message) -> Iterator[Part]:
+    def complete(self, message: Message) -> Iterator[ServerSentEvent]:
         """Yield the rest of a model's message, or a tool's result, which comes at once."""
         shown, shown_id = message_json(message), str(message.id)
         is_known = shown_id in self._growing or self._is_joined
         if message.role is Role.ASSISTANT:
             yield from self._rest(message, self._growing.pop(shown_id, _Growing()), shown_id)
         else:
-            yield from self._tuple(shown, TOOL_NODE)
+            yield from self._tuple_event(shown, TOOL_NODE)
         self._is_joined = False
         if self._is_list:
             if not is_known:
-                yield self._described(shown_id, _node_of(message))
+                yield self._metadata_event(shown_id, _node_of(message))
             yield "messages/complete", [shown]
 
-    def take_back(self) -> Iterator[Part]:
+    def remove_incomplete(self) -> Iterator[ServerSentEvent]:
         """Yield the removal of messages that are not complete: the attempt starts again."""
         self._is_joined = False
         for shown_id in self._growing:
-            yield from self._tuple({"type": "remove", "id": shown_id, "content": ""}, LLM_NODE)
+            yield from self._tuple_event({"type": "remove", "id": shown_id, "content": ""}, LLM_NODE)
         self._growing = {}
 
-    def _rest(self, message: Message, sent: _Growing, shown_id: str) -> Iterator[Part]:
-        """Yield what was not sent of the message; nothing if the client may have it from another stream."""
+    def _rest(self, message: Message, sent: _Growing, shown_id: str) -> Iterator[ServerSentEvent]:
+        """Yield the unsent text and calls; nothing if an earlier stream may have sent them, or sent another text."""
         text = text_of(message.content)
         if self._is_joined or not text.startswith(sent.text):
             return
-        if text != sent.text or not (sent.text or message.tool_calls):
+        is_empty = not (text or message.tool_calls)  # a message without anything has one piece, too
+        if text != sent.text or (is_empty and not sent.text):
             yield from self._piece(shown_id, text[len(sent.text) :])
         for index, call in enumerate(message.tool_calls):
             if index not in sent.calls:
@@ -247,15 +249,15 @@ class MessageChunks:
 
     def _piece(
         self, shown_id: str, text: str = "", *, reasoning: str = "", call: JsonDict | None = None
-    ) -> Iterator[Part]:
+    ) -> Iterator[ServerSentEvent]:
         chunk: JsonDict = {"type": "AIMessageChunk", **_text_json(shown_id, text, reasoning)}
-        yield from self._tuple({**chunk, "tool_call_chunks": [] if call is None else [call]}, LLM_NODE)
+        yield from self._tuple_event({**chunk, "tool_call_chunks": [] if call is None else [call]}, LLM_NODE)
 
-    def _tuple(self, message: JsonDict, node: str) -> Iterator[Part]:
+    def _tuple_event(self, message: JsonDict, node: str) -> Iterator[ServerSentEvent]:
         if self._is_tuple:
             yield "messages", [message, {**self._metadata, "langgraph_node": node}]
 
-    def _described(self, shown_id: str, node: str) -> Part:
+    def _metadata_event(self, shown_id: str, node: str) -> ServerSentEvent:
         return "messages/metadata", {shown_id: {"metadata": {**self._metadata, "langgraph_node": node}}}
 
 

@@ -23,13 +23,13 @@ from throughline.langgraph_api.messages import message_json
 from throughline.wire.events import UNKNOWN_ERROR
 from throughline.wire.json_shape import JsonDict
 
-MOST_SHOWN = 200
+MAX_STATE_MESSAGES = 200
 """Newest messages that a state has."""
 
 MAX_HISTORY_CHARACTERS = 8_000_000
 """Most characters of the messages of all states in one answer: each state has the messages of those before it again."""
 
-MAX_SHOWN = 40
+MAX_NAME_CHARACTERS = 40
 BEHIND_WAITING = frozenset({RunStatus.QUEUED, RunStatus.CANCELLED})
 """What a run may be that was submitted after one that still waits."""
 
@@ -54,7 +54,7 @@ async def find_thread(call: Call, name: str) -> Session:
 
 def no_thread(name: str) -> NotFound:
     """Return the error for a thread that does not exist."""
-    return NotFound(f"There is no thread {clean_text(name)[:MAX_SHOWN]}.")
+    return NotFound(f"There is no thread {clean_text(name)[:MAX_NAME_CHARACTERS]}.")
 
 
 def thread_id_of(session: Session) -> str:
@@ -67,7 +67,7 @@ def thread_id_of(session: Session) -> str:
 class ThreadState:
     """A state of a thread: its messages, oldest first, and the checkpoint before it, None for the first.
 
-    `run` is the run that goes on, waits or has failed; None for an older state.
+    `run` is the thread's current run; None for an older state, or in a thread without runs.
     """
 
     session: Session
@@ -167,19 +167,19 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
     return states
 
 
-async def _turn_ends(call: Call, session: Session, follows: Message | None, wanted: int) -> list[Message]:
-    """Return the messages before `follows` that are the last before a message of the user, the newest first.
+async def _turn_ends(call: Call, session: Session, next_message: Message | None, wanted: int) -> list[Message]:
+    """Return the last messages of the turns before `next_message`, the newest first. None stands for the thread's end.
 
     Messages are read until `wanted` are found; there may be more.
     """
     ends: list[Message] = []
-    before = None if follows is None else follows.position
+    before = None if next_message is None else next_message.position
     while True:
         page = await read_newest(call, session.id, before)
         for message in reversed(page):
-            if follows is None or follows.role is Role.USER:
+            if next_message is None or next_message.role is Role.USER:
                 ends.append(message)
-            follows = message
+            next_message = message
         if len(ends) >= wanted or len(page) <= 1 or page[0].position == 1:
             return ends
         before = page[0].position
@@ -191,11 +191,11 @@ async def find_checkpoint(call: Call, session: Session, checkpoint_id: str) -> M
         found = message_id_of(checkpoint_id)
         return await call.services.database.messages.get_message(call.owner_id, session.id, found)
     except NotFound:
-        raise NotFound(f"The thread has no checkpoint {clean_text(checkpoint_id)[:MAX_SHOWN]}.") from None
+        raise NotFound(f"The thread has no checkpoint {clean_text(checkpoint_id)[:MAX_NAME_CHARACTERS]}.") from None
 
 
 async def _read_through(call: Call, session: Session, last: Message | None) -> tuple[Message, ...]:
-    """Return the newest messages up to `last`, None for all, oldest first."""
+    """Return at most MAX_STATE_MESSAGES newest messages up to `last`, oldest first; the thread's newest for None."""
     return await read_newest(call, session.id, None if last is None else last.position + 1)
 
 
@@ -206,7 +206,7 @@ def _parent(messages: Sequence[Message]) -> Message | None:
 
 
 async def read_newest(call: Call, session_id: SessionId, before: int | None = None) -> tuple[Message, ...]:
-    """Return the newest messages before a position, None for all, oldest first."""
-    query = MessageQuery(before=before, limit=MOST_SHOWN, order="desc")
+    """Return at most MAX_STATE_MESSAGES newest messages, oldest first, before a position if one is given."""
+    query = MessageQuery(before=before, limit=MAX_STATE_MESSAGES, order="desc")
     page = await call.services.database.messages.list_messages(call.owner_id, session_id, query)
     return tuple(reversed(page.items))

@@ -42,7 +42,7 @@ PAGE = 200
 """Threads that a search reads at a time."""
 
 MOST_SEARCHED = 1_000
-"""Threads that a search looks at, the last updated first."""
+"""Threads that a search reads, the last updated first."""
 
 AGENT_KEYS = ("graph_id", "assistant_id")
 """Keys of a thread's metadata that name its agent. They are not stored with the others."""
@@ -148,7 +148,7 @@ async def create_thread(request: Request, call: Writer) -> Response:
         raise ExternalIdTaken(
             f"There is a thread {body.thread_id} already. Choose another id, or send `if_exists`: `do_nothing`."
         )
-    return JsonResponse(await _thread_json(call, session) if is_found else _shown(ThreadState(session)))
+    return JsonResponse(await _thread_json(call, session) if is_found else _state_as_thread(ThreadState(session)))
 
 
 async def _create(request: Request, call: Call, body: CreateThread) -> tuple[Session, bool]:
@@ -185,7 +185,7 @@ def _without_agent(metadata: JsonObject) -> dict[str, JsonValue]:
 
 @router.post("/search", openapi_extra=described(body=SearchThreads, is_body_required=False))
 async def search_threads(request: Request, call: Reader) -> Response:
-    """List threads, the last updated first. It looks at the thousand threads that were updated last."""
+    """List threads, the last updated first. It reads the thousand threads that were updated last."""
     check_named_session(call.principal, None)
     body = await read_optional_body(request, SearchThreads)
     found: list[Session] = []
@@ -318,11 +318,11 @@ def _status_of(run: Run | None) -> Status:
 async def _thread_json(call: Call, session: Session, select: list[str] | None = None) -> JsonDict:
     """Return the thread as clients read it. Its state is read if it is selected."""
     if not select or any(name.partition(".")[0] in {"values", "interrupts"} for name in select):
-        return pick(_shown(await read_state(call, session)), select)
-    return pick(_shown(ThreadState(session, run=await current_run(call, session))), select)
+        return pick(_state_as_thread(await read_state(call, session)), select)
+    return pick(_state_as_thread(ThreadState(session, run=await current_run(call, session))), select)
 
 
-def _shown(state: ThreadState) -> JsonDict:
+def _state_as_thread(state: ThreadState) -> JsonDict:
     session, run, agent = state.session, state.run, state.session.agent
     error = None if run is None else error_of(run)
     return {

@@ -71,12 +71,12 @@ def _with_any_of(schema: Any) -> Any:  # noqa: ANN401  # a part of a JSON schema
 DOCUMENT = FrontEndDocument(
     "/openapi-openai.json",
     OPENAI,
-    "Throughline, OpenAI's interface",
-    BODIES,
-    _describe,
-    DESCRIPTION,
-    {"OpenAIError": ERROR},
-    _with_any_of,
+    title="Throughline, OpenAI's interface",
+    bodies=BODIES,
+    describe_operation=_describe,
+    description=DESCRIPTION,
+    schemas={"OpenAIError": ERROR},
+    adapt_schema=_with_any_of,
 )
 
 

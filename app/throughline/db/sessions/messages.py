@@ -60,11 +60,11 @@ _GET = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_SAID = sql(
+_FIND_USER_MESSAGE = sql(
     """
     select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
     where s.id = :session_id and s.owner_id = :owner_id and m.role = 'user'
-        and m.position > (select max(n.position) from messages n where n.session_id = :session_id) - :most
+        and m.position > (select max(n.position) from messages n where n.session_id = :session_id) - :newest_count
         and (m.metadata ->> :client_id = :id or cast(m.id as text) = :id)
     order by m.position desc limit 1
 """,
@@ -297,10 +297,15 @@ class MessageRepository:
             raise NotFound(f"There is no message {message_id} in session {session_id}.")
         return message_from(rows[0])
 
-    async def find_said(self, owner_id: UserId, session_id: SessionId, client_id: str, most: int) -> Message | None:
-        """Return the user's newest message with this id, the client's or its own, among the session's `most` newest."""
-        asked = {"session_id": session_id, "owner_id": owner_id, "id": client_id, "most": most}
-        rows = await self._transactions.fetch(_SAID, **asked, client_id=CLIENT_MESSAGE_ID)
+    async def find_user_message(
+        self, owner_id: UserId, session_id: SessionId, message_id: str, newest_count: int
+    ) -> Message | None:
+        """Return the user's newest message with this id (the client's or its own); None without one.
+
+        It is looked for among the session's `newest_count` newest messages.
+        """
+        asked = {"session_id": session_id, "owner_id": owner_id, "id": message_id, "newest_count": newest_count}
+        rows = await self._transactions.fetch(_FIND_USER_MESSAGE, **asked, client_id=CLIENT_MESSAGE_ID)
         return message_from(rows[0]) if rows else None
 
     async def sessions_of(self, owner_id: UserId, ids: Sequence[MessageId]) -> Mapping[MessageId, SessionId]:
