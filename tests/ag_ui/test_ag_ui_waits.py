@@ -188,6 +188,35 @@ async def test_a_result_and_a_new_message_in_one_request_both_count(stage: OpenA
     assert await stored(stage) == ["Weather?", "", "sun", "Sunny.", said, "Bye."]
 
 
+async def test_a_result_and_a_message_answer_a_tool_and_a_question(database: Database) -> None:
+    async with open_openai_stage(
+        database, agent=replace(OPEN_AGENT, tools=("ask_user",)), front_ends=(AG_UI,)
+    ) as stage:
+        stage.model.script(Call((ASKS_WEATHER, QUESTION)), Say("Sunny in Graz."))
+        thread = AgUiThread(stage.http, tools=[WEATHER])
+        await thread.say("Weather?")
+
+        thread.messages.append(result("call_1", "sun"))
+        await thread.say("Graz")
+
+        assert await stored(stage) == ["Weather?", "", "sun", "Graz", "Sunny in Graz."]
+
+
+async def test_a_message_beside_a_result_ends_a_turn_that_waits_for_more(database: Database) -> None:
+    async with open_openai_stage(
+        database, agent=CAREFUL, tools=OneTool("delete", "deleted", repeatable=False), front_ends=(AG_UI,)
+    ) as stage:
+        stage.model.script(Call((ASKS_WEATHER, DELETE)), Say("Noon."))
+        thread = AgUiThread(stage.http, tools=[WEATHER])
+        await thread.say("Weather?")
+
+        thread.messages.append(result("call_1", "sun"))
+        events = await thread.say("And the time?")
+
+        assert outcome(events) == {"type": "success"}
+        assert (await stored(stage))[-2:] == ["And the time?", "Noon."]
+
+
 async def test_a_reload_with_the_call_of_a_cancelled_run_begins_nothing(stage: OpenAIStage) -> None:
     stage.model.script(Call((ASKS_WEATHER,)))
     thread = AgUiThread(stage.http, tools=[WEATHER])

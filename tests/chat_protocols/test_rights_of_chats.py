@@ -116,3 +116,13 @@ async def test_a_token_for_some_sessions_makes_no_branch(page: TokenPage, ask: A
     refused = await send(page, token, (path, body))
 
     assert refused.status_code in {httpx.codes.FORBIDDEN, httpx.codes.CONFLICT}
+
+
+async def test_a_token_for_some_sessions_learns_of_no_others(page: TokenPage, ask: object) -> None:
+    del ask
+    token, body = await page.token(page.first), {"assistant_id": "assistant", "input": "hi"}
+    async with page.stage.client(key=token) as client:
+        paths = [f"/langgraph/threads/{name}/runs/wait" for name in (NEW, page.second.session_id)]
+        answers = [await client.post(path, json=body) for path in paths]
+
+    assert {answer.status_code for answer in answers} == {httpx.codes.NOT_FOUND}

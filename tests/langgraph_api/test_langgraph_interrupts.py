@@ -228,3 +228,16 @@ async def test_nothing_is_resumed_that_does_not_wait(careful: LangGraphStage) ->
     refused = await careful.post(f"/threads/{thread}/runs", {"assistant_id": AGENT_NAME, "command": {"resume": True}})
 
     assert (refused.status_code, refused.json()["type"]) == (httpx.codes.CONFLICT, "/problems/run_not_waiting")
+
+
+async def test_an_ended_run_is_joined_with_the_interrupts_of_its_thread(careful: LangGraphStage) -> None:
+    careful.model.script(Say("Hello back."), Call((DELETES,)))
+    thread = await careful.open_thread()
+    first = await careful.client.runs.create(thread, AGENT_NAME, input=said("hi"))
+    await careful.client.runs.join(thread, first["run_id"])
+    waiting = await careful.wait(thread, said("delete a.txt"))
+
+    joined: Any = await careful.client.runs.join(thread, first["run_id"])
+
+    assert joined == waiting
+    assert [one["id"] for one in joined["__interrupt__"]] == ["call_2"]

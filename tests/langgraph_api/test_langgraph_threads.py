@@ -167,3 +167,11 @@ async def test_a_run_goes_on_from_before_a_stopped_turn(stage: LangGraphStage) -
 async def test_a_thread_id_is_a_uuid(stage: LangGraphStage) -> None:
     with pytest.raises(UnprocessableEntityError, match="UUID"):
         await stage.client.threads.create(thread_id="chat-1")
+
+
+@pytest.mark.parametrize("graph_id", ["", 5, False, ["x"], None])
+async def test_a_graph_id_that_names_nothing_is_passed_by(stage: LangGraphStage, graph_id: object) -> None:
+    created = await stage.post("/threads", {"metadata": {"graph_id": graph_id}})
+    counted = await stage.post("/threads/count", {"metadata": {"graph_id": graph_id}})
+
+    assert (created.json()["metadata"]["graph_id"], counted.json()) == ("assistant", 1)

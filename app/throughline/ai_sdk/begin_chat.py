@@ -9,12 +9,11 @@ from fastapi import Request
 
 from throughline.ai_sdk.chunks import ChunkPrinter
 from throughline.ai_sdk.request import PROTOCOL, MessagePart, SendChat, UIMessage, read_messages, said_texts
-from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, split_messages, turn_input
+from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, check_output, split_messages, turn_input
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
     begin_session,
-    check_output,
     continue_chat,
     find_session,
     join_run,

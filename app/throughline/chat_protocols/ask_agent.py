@@ -12,7 +12,7 @@ from throughline.domain.message import NewMessage, Role, Source, is_blank
 from throughline.domain.prompt import Overrides, ToolSpec
 from throughline.domain.run import CopiedMessages, OnBusy, Opening, Run, RunInput, Submission, Submitted
 from throughline.domain.session import NewSession, Session
-from throughline.domain.tool import Resolution
+from throughline.domain.tool import MAX_OUTPUT, Resolution
 from throughline.http.call import Call
 from throughline.http.headers import Idempotency
 
@@ -88,6 +88,12 @@ def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
             field=where,
         )
     steps[-1].results[message.tool_call_id] = message
+
+
+def check_output(text: str, field: str) -> None:
+    """Raise InvalidInput for the result of a tool or an answer that is too long."""
+    if len(text) > MAX_OUTPUT:
+        raise InvalidInput(f"A result has at most {MAX_OUTPUT} characters, not {len(text)}.", field=field)
 
 
 async def resume_turn(call: Call, run: Run, given: Sequence[Resolution], changed: RunInput) -> FollowedPart:

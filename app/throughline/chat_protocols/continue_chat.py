@@ -10,14 +10,14 @@ from enum import StrEnum
 from functools import cache
 from uuid import UUID
 
-from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, resume_turn
+from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, check_output, resume_turn
 from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_echo, newest_part
 from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
 from throughline.domain.errors import ConversationBranched, InvalidInput, NotFound, RunNotWaiting
 from throughline.domain.message import CLIENT_MESSAGE_ID, NewMessage, Role, Source, clean_content, is_blank, text_of
-from throughline.domain.run import CopiedMessages, OnBusy, Run
-from throughline.domain.tool import MAX_OUTPUT, Resolution, Wait, WaitKind
+from throughline.domain.run import CopiedMessages, OnBusy, Run, RunStatus
+from throughline.domain.tool import Resolution, Wait, WaitKind
 from throughline.http.call import Call, check_named_session
 from throughline.http.headers import Idempotency
 
@@ -255,19 +255,20 @@ async def continue_chat(chat: ChatRequest, continued: ContinuedSession) -> ChatT
     if begun is not None:
         return begun
     given = _decisions_and_results(chat, continued.waiting)
-    answers = () if given else _answers(chat, continued.waiting, alignment)
+    answers = _answers(chat, continued.waiting, given, alignment)
     if continued.waiting is not None and (given or answers):
-        resumed = await _resume(chat, continued.waiting, given or answers)
+        resumed = await _resume(chat, continued.waiting, (*given, *answers))
         if answers or not _has_new_message(chat, alignment):
             return resumed
-        continued = replace(continued, waiting=None)
+        still_waits = resumed.followed.run.status is RunStatus.WAITING
+        continued = continued if still_waits else replace(continued, waiting=None)
     elif chat.decide is not None:
         raise RunNotWaiting(f"No turn of session {continued.session.id} waits for what the request gives.")
     repeated = await _repeated_run(chat, continued, alignment)
     if repeated is not None:
         return join_run(repeated)
-    newest = continued.said[-1].run_id if continued.said else None
-    return await chat.ask_once(_new_turn(chat, continued, alignment), f"{continued.session.id} {newest}")
+    seen = f"{continued.session.id} {continued.said[-1].run_id if continued.said else None}"
+    return await chat.ask_once(_new_turn(chat, continued, alignment), seen)
 
 
 def _has_new_message(chat: ChatRequest, alignment: Alignment) -> bool:
@@ -422,8 +423,10 @@ def _decisions_and_results(chat: ChatRequest, waiting: Run | None) -> tuple[Reso
     return (*decided, *(Resolution(call_id, results[call_id], author=author) for call_id in asked))
 
 
-def _answers(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tuple[Resolution, ...]:
-    """Return the request's new message as the answer to the questions of the waiting run.
+def _answers(
+    chat: ChatRequest, waiting: Run | None, given: Sequence[Resolution], alignment: Alignment
+) -> tuple[Resolution, ...]:
+    """Return the request's new message as the answer to the questions of the waiting run that are not `given` another.
 
     Empty if the message is not new, or results of tools are missing as well.
     """
@@ -431,16 +434,13 @@ def _answers(chat: ChatRequest, waiting: Run | None, alignment: Alignment) -> tu
     is_new = alignment is Alignment.CONTINUES or (alignment is Alignment.MAY_REPEAT and not chat.is_retry)
     if wait is None or brought.user_message is None or brought.steps or not is_new:
         return ()
-    if any(awaited.kind is WaitKind.TOOL_RESULT for awaited in wait.open_calls):
+    known = {one.call_id for one in given}
+    if any(awaited.kind is WaitKind.TOOL_RESULT and awaited.id not in known for awaited in wait.open_calls):
         return ()
     text, author = text_of(brought.user_message.content), chat.call.principal.user_name
-    return tuple(Resolution(awaited.id, text, author=author) for awaited in wait.shown_questions)
-
-
-def check_output(text: str, field: str) -> None:
-    """Raise InvalidInput for the result of a tool or an answer that is too long."""
-    if len(text) > MAX_OUTPUT:
-        raise InvalidInput(f"A result has at most {MAX_OUTPUT} characters, not {len(text)}.", field=field)
+    return tuple(
+        Resolution(awaited.id, text, author=author) for awaited in wait.shown_questions if awaited.id not in known
+    )
 
 
 def _newest_results(steps: Sequence[NewMessage]) -> dict[str, str]:
@@ -474,24 +474,25 @@ def user_texts(messages: tuple[NewMessage, ...]) -> tuple[str, ...]:
     return tuple(text_of(clean_content(message.content)) for message in messages if message.role is Role.USER)
 
 
-async def find_session(call: Call, name: SessionName) -> ContinuedSession | None:
-    """Return the named session; None if it has to be created.
+async def find_session(call: Call, name: SessionName, *, may_create: bool = True) -> ContinuedSession | None:
+    """Return the named session; None if it does not exist, so that it has to be created if the request may do that.
 
     Raises NotFound for an id that no session has, and as `check_named_session` does for an access token.
     """
     found = await _find_session(call, name)
-    check_named_session(call.principal, None if found is None else found.session.id)
+    if found is not None or may_create:
+        check_named_session(call.principal, None if found is None else found.session.id)
     return found
 
 
 async def _find_session(call: Call, name: SessionName) -> ContinuedSession | None:
     sessions = call.services.database.sessions
-    if name.id is not None:
-        try:
+    try:
+        if name.id is not None:
             return await sessions.continue_session(call.owner_id, name.id, MOST_COMPARED)
-        except NotFound:
-            if name.external_id is None:
-                raise
+    except NotFound:
+        if name.external_id is None:
+            raise
     if name.external_id is None:
         return None
     return await sessions.continue_by_external_id(call.owner_id, name.external_id, MOST_COMPARED)

@@ -61,7 +61,7 @@ async def _find(call: Call, thread_id: str, *, creates: bool) -> ContinuedSessio
     """Return the thread, None if the request is to create it. Raises NotFound otherwise, or if the name is no UUID."""
     if uuid_of(thread_id) is None:
         raise no_thread(thread_id)
-    found = await find_session(call, name_session(thread_id.lower()))
+    found = await find_session(call, name_session(thread_id.lower()), may_create=creates)
     if found is None and not creates:
         raise no_thread(thread_id)
     return found

@@ -40,7 +40,14 @@ from throughline.langgraph_api.interrupts import interrupts_of
 from throughline.langgraph_api.messages import message_json
 from throughline.langgraph_api.request import CancelRun, CreateRun, JoinStream, ListThreadRuns
 from throughline.langgraph_api.stream import RUN_STATUS, stream_run
-from throughline.langgraph_api.thread_state import error_of, find_thread, read_newest, thread_id_of, values_json
+from throughline.langgraph_api.thread_state import (
+    current_run,
+    error_of,
+    find_thread,
+    read_newest,
+    thread_id_of,
+    values_json,
+)
 from throughline.wire.json_shape import JsonDict
 
 MOST_IN_BATCH = 20
@@ -119,7 +126,7 @@ async def wait_for_new_run(request: Request, call: Writer) -> Response:
     Messages of a run without a thread are kept for 15 minutes, or with `on_completion: keep`.
     """
     _, turn, thread_id = await _begin(request, call)
-    return await _values_response(call, turn, _headers(turn, thread_id, "join"))
+    return _values_response(call, turn, _headers(turn, thread_id, "join"))
 
 
 JSON_HEARTBEAT = b"\n"
@@ -132,15 +139,10 @@ class ValuesStream(EventStream):
     media_type = JSON
 
 
-async def _values_response(call: Call, turn: ChatTurn, headers: Mapping[str, str]) -> Response:
-    """Return the response with the values. It is streamed if the run takes long, or ends with its client."""
-    values, sent = _final_values(call, turn), {**STREAM_HEADERS, **headers}
-    if not turn.ends_with_client:
-        first = await anext(values)
-        if first != JSON_HEARTBEAT:
-            await values.aclose()
-            return Response(first, media_type=JSON, headers=sent)
-    return ValuesStream(values, sent, send_timeout_seconds=call.config.send_timeout_seconds)
+def _values_response(call: Call, turn: ChatTurn, headers: Mapping[str, str]) -> Response:
+    """Return the response with the values. Its headers come at once: clients go on at the address in them."""
+    sent, timeout = {**STREAM_HEADERS, **headers}, call.config.send_timeout_seconds
+    return ValuesStream(_final_values(call, turn), sent, send_timeout_seconds=timeout)
 
 
 async def _final_values(call: Call, turn: ChatTurn) -> AsyncGenerator[bytes]:
@@ -169,7 +171,10 @@ async def _wait_for_run(call: Call, part: FollowedPart) -> AsyncGenerator[Run | 
 
 
 async def _values_of(call: Call, run: Run) -> JsonDict:
-    values = values_json(map(message_json, await read_newest(call, run.session_id)), interrupts_of(run))
+    messages, waiting = await read_newest(call, run.session_id), run
+    if messages and messages[-1].run_id != run.id:  # the thread has gone on since
+        waiting = await current_run(call, run.session_id) or run
+    values = values_json(map(message_json, messages), interrupts_of(waiting))
     error = error_of(run)
     return values if error is None else {**values, "__error__": {"error": error.type, "message": error.detail}}
 
@@ -208,7 +213,7 @@ async def get_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Res
 async def join_run_of_thread(thread_id: str, run_id: PathId, call: Reader) -> Response:
     """Return the thread's values once the run ends or waits."""
     run, _ = await _find(call, thread_id, run_id)
-    return await _values_response(call, join_run(run), {})
+    return _values_response(call, join_run(run), {})
 
 
 @router.get(THREAD + "/runs/{run_id}/stream", openapi_extra=described(headers=(LAST_EVENT_ID,), errors=FOLLOWING))

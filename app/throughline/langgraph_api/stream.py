@@ -84,7 +84,7 @@ class _RunPrinter:
     def __init__(self, call: Call, thread_id: str, turn: ChatTurn, modes: Sequence[StreamMode]) -> None:
         self._call, self._run, self._modes = call, turn.followed.run, modes
         self._messages: dict[str, JsonDict] = {}
-        self._has_sent_values = False
+        self._is_loaded = self._has_sent_values = False
         self._has_all_events = not turn.followed.after and not turn.followed.skipped_waits and not turn.part
         agent = self._run.agent
         ids: JsonDict = {"run_id": str(self._run.id), "thread_id": thread_id}
@@ -92,11 +92,11 @@ class _RunPrinter:
         self._chunks = MessageChunks(modes, metadata, is_joined=turn.followed.after > 0)
 
     async def begin(self) -> bytes:
-        if "values" in self._modes:
-            await self._load()
         return _encoded(("metadata", {"run_id": str(self._run.id), "attempt": 1}))
 
     async def encode_event(self, numbered: RunEvent) -> bytes:
+        if "values" in self._modes and not self._is_loaded:
+            await self._load()  # not before the run begins: another one may go before it
         sent = [one for one in self._events_for(numbered.event) if self._is_requested(one)]
         encoded = [_encoded(one) for one in sent[:-1]]
         return b"".join([*encoded, *(_encoded(one, numbered.seq) for one in sent[-1:])])
@@ -112,6 +112,7 @@ class _RunPrinter:
                 self._keep(message_json(message))
         asked = asked_json(self._run)
         self._messages.setdefault(str(asked["id"]), asked)
+        self._is_loaded = True
 
     def _keep(self, shown: JsonDict) -> None:
         self._messages[str(shown["id"])] = shown

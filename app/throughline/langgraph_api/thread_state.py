@@ -129,13 +129,13 @@ def _checkpoint(session: Session, last: Message | None) -> JsonDict:
     return {"thread_id": thread_id_of(session), "checkpoint_ns": "", "checkpoint_id": found, "checkpoint_map": {}}
 
 
-async def current_run(call: Call, session: Session) -> Run | None:
+async def current_run(call: Call, session_id: SessionId) -> Run | None:
     """Return the session's waiting run, or else its newest; None without one."""
     runs = call.services.database.runs
-    page = await runs.list_runs(call.owner_id, session.id, RunQuery(1))
+    page = await runs.list_runs(call.owner_id, session_id, RunQuery(1))
     newest = page.items[0] if page.items else None
     if newest is not None and newest.status in BEHIND_WAITING:
-        return await runs.waiting_of(call.owner_id, session.id) or newest
+        return await runs.waiting_of(call.owner_id, session_id) or newest
     return newest
 
 
@@ -144,7 +144,7 @@ async def read_state(call: Call, session: Session, checkpoint_id: str | None = N
     last = None if checkpoint_id is None else await find_checkpoint(call, session, checkpoint_id)
     is_newest = last is None or last.position == session.message_count
     messages = await _read_through(call, session, last)
-    return ThreadState(session, messages, _parent(messages), await current_run(call, session) if is_newest else None)
+    return ThreadState(session, messages, _parent(messages), await current_run(call, session.id) if is_newest else None)
 
 
 async def read_history(call: Call, session: Session, before: str | None, limit: int) -> list[ThreadState]:
@@ -155,7 +155,7 @@ async def read_history(call: Call, session: Session, before: str | None, limit: 
     """
     last = None if before is None else await find_checkpoint(call, session, before)
     ends = await _turn_ends(call, session, last, limit + 1)
-    run = await current_run(call, session) if ends and last is None else None
+    run = await current_run(call, session.id) if ends and last is None else None
     states: list[ThreadState] = []
     size = 0
     for end, parent in zip_longest(ends[:limit], ends[1 : limit + 1]):

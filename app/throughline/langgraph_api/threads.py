@@ -174,9 +174,9 @@ async def _create(request: Request, call: Call, body: CreateThread) -> tuple[Ses
 
 
 def _agent_in(call: Call, metadata: JsonObject) -> str | None:
-    """Return the agent that metadata of a thread name, None if they name none. Raises NotFound."""
-    named = next((str(metadata[key]) for key in AGENT_KEYS if metadata.get(key) is not None), None)
-    return None if named is None else find_agent(call, named).name
+    """Return the agent that the first text in metadata of a thread names, None without one. Raises NotFound."""
+    named = next((name for name in map(metadata.get, AGENT_KEYS) if isinstance(name, str)), "")
+    return find_agent(call, named).name if named else None
 
 
 def _without_agent(metadata: JsonObject) -> dict[str, JsonValue]:
@@ -222,7 +222,7 @@ async def _matching(call: Call, asked: CountThreads) -> AsyncGenerator[Session]:
 async def _fits(call: Call, session: Session, asked: CountThreads) -> bool:
     if asked.ids is not None and not {thread_id_of(session), str(session.id)} & set(asked.ids):
         return False
-    return asked.status is None or _status_of(await current_run(call, session)) == asked.status
+    return asked.status is None or _status_of(await current_run(call, session.id)) == asked.status
 
 
 @router.get("/{thread_id}")
@@ -319,7 +319,7 @@ async def _thread_json(call: Call, session: Session, select: list[str] | None = 
     """Return the thread as clients read it. Its state is read if it is selected."""
     if not select or any(name.partition(".")[0] in {"values", "interrupts"} for name in select):
         return pick(_state_as_thread(await read_state(call, session)), select)
-    return pick(_state_as_thread(ThreadState(session, run=await current_run(call, session))), select)
+    return pick(_state_as_thread(ThreadState(session, run=await current_run(call, session.id))), select)
 
 
 def _state_as_thread(state: ThreadState) -> JsonDict:
