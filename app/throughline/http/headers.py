@@ -74,7 +74,7 @@ def read_last_event_id(request: Request, *, without: int) -> int:
 
     Raises InvalidInput.
     """
-    text = request.headers.get(LAST_EVENT_ID, "").strip() or str(without)
+    text = request.headers.get(LAST_EVENT_ID, str(without)).strip()
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_EVENT)) and int(text) <= MAX_EVENT):
         raise InvalidInput(
