@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, Route, async_playwright
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from console.test_chat_page import HOSTILE
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
@@ -265,7 +265,7 @@ async def test_a_message_is_edited_and_asked_again_in_a_copy(
         await visit.say("good bye")
         await visit.until(ANSWER, "Third.")
 
-        assert await visit.page.locator("li.message").count() == 2
+        await expect(visit.page.locator("li.message")).to_have_count(2)
         assert "good bye" in await visit.page.locator("#m1").inner_text()
         assert [row["content"] for row in await service.history(first)] == ["hello", "First."]
 
