@@ -15,7 +15,7 @@ RUN pip install --root-user-action=ignore --no-deps --no-build-isolation -e . \
     && useradd --system --create-home throughline
 
 USER throughline
-ENV HOST=0.0.0.0 PORT=8000 HEALTH_PORT=8001 LOG_FORMAT=json
+ENV HOST=0.0.0.0 PORT=8000 HEALTH_PORT=8001 LOG_FORMAT=json PROCESSES=auto
 EXPOSE 8000
 # `serve` answers at PORT, `worker` and `slack` at HEALTH_PORT.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \

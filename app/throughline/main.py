@@ -48,6 +48,10 @@ def main() -> None:
 
 
 def _serve(options: ServeOptions) -> None:
+    from throughline.assembly.serve_processes import serve_in_processes
+
+    if serve_in_processes(options):
+        return
     from throughline.assembly.programs import serve
 
     serve(options)

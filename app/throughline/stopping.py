@@ -25,13 +25,14 @@ class Stopping:
         self.asked = asyncio.Event()
         self._starting = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     def started(self) -> None:
         """Record that the start is complete: from now on a signal only sets `asked` and cancels nothing."""
         self._starting = None
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ask the program to stop, as a signal does."""
         self.asked.set()
         if self._starting is not None:
             self._starting.cancel()

@@ -1,12 +1,26 @@
 """Prometheus metrics of one process. No label contains users' text."""
 
 from collections.abc import Callable
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable by which prometheus_client is told the folder of several processes; it reads it when it is imported."""
+
+
+def forget_gauges(pid: int, folder: str) -> None:
+    """Forget the gauges of a process that has ended; its counters are kept. `folder` is that of MULTIPROCESS_FOLDER."""
+    mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]  # ships none for it
+
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
 DEVIATIONS = (-0.5, -0.25, -0.15, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
+NEWEST: Final = "livemostrecent"
+"""Mode of a gauge that every process would set to the same value: of several processes the value set last counts."""
+
 FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
@@ -46,6 +60,7 @@ class SummarySeries:
             "1 while the circuit breaker of a summary model is open",
             ("model",),
             registry=registry,
+            multiprocess_mode="livemax",
         )
 
 
@@ -95,12 +110,14 @@ class TurnSeries:
             "Turns in all processes that wait: queued for a worker, or waiting for a client, an approval or an answer",
             ("status",),
             registry=registry,
+            multiprocess_mode=NEWEST,
         )
         self.oldest = Gauge(
             "throughline_turns_oldest_seconds",
             "Seconds since the message of the oldest of these turns was taken",
             ("status",),
             registry=registry,
+            multiprocess_mode=NEWEST,
         )
 
 
@@ -116,15 +133,25 @@ class JobSeries:
             "throughline_jobs", "Side jobs that were taken, by how they ended", ("kind", "outcome"), registry=registry
         )
         self.waiting = Gauge(
-            "throughline_jobs_waiting", "Waiting side jobs, in all processes", ("kind",), registry=registry
+            "throughline_jobs_waiting",
+            "Waiting side jobs, in all processes",
+            ("kind",),
+            registry=registry,
+            multiprocess_mode=NEWEST,
         )
         self.oldest = Gauge(
             "throughline_jobs_oldest_seconds",
             "Seconds for which the oldest side job has waited that could have been taken",
             ("kind",),
             registry=registry,
+            multiprocess_mode=NEWEST,
         )
-        self.taking = Gauge("throughline_jobs_taking", "1 while this process takes side jobs", registry=registry)
+        self.taking = Gauge(
+            "throughline_jobs_taking",
+            "1 while this process takes side jobs; their number, for several processes with one port",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
 
 
 class RetentionSeries:
@@ -194,11 +221,19 @@ class PromptSeries:
 
 
 class PrometheusMetrics:
-    """All metrics of a process as Prometheus series: turns, prompts, compactions, summaries, side jobs, retention."""
+    """All metrics of a process as Prometheus series: turns, prompts, compactions, summaries, side jobs, retention.
 
-    def __init__(self, dropped_lines: Callable[[], int] = lambda: 0) -> None:
-        """Create all metrics in a new registry. `dropped_lines` returns how many log lines were dropped."""
+    If the variable MULTIPROCESS_FOLDER names a folder, prometheus_client keeps the values in files there, and `render`
+    adds up those of all processes that share the folder.
+    """
+
+    def __init__(self, dropped_lines: Callable[[], int] = lambda: 0, *, shared_folder: str | None = None) -> None:
+        """Create all metrics in a new registry. `dropped_lines` returns how many log lines were dropped.
+
+        `shared_folder` is the value of MULTIPROCESS_FOLDER, if it is set.
+        """
         self.registry = CollectorRegistry()
+        self._shared_folder = shared_folder
         self._turns = TurnSeries(self.registry)
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
@@ -303,9 +338,17 @@ class PrometheusMetrics:
         """Count a run of retention that ran out of time before all old rows of a kind were deleted."""
         self._retention.out_of_time.labels(kind).inc()
 
-    def render(self) -> tuple[bytes, str]:
-        """Return the metrics in the text format, and its content type."""
+    def count_dropped_lines(self) -> None:
+        """Add the log lines that were dropped since the last call."""
         dropped = self._dropped_lines()
         self._log_lines_dropped.inc(dropped - self._dropped)
         self._dropped = dropped
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the metrics in the text format, and its content type."""
+        self.count_dropped_lines()
+        registry = self.registry
+        if self._shared_folder:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, self._shared_folder)  # type: ignore[no-untyped-call]  # ships none for it
+        return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -84,7 +84,7 @@ def _help(command: click.Command) -> str:
 
 
 def _options(command: click.Command) -> Sequence[click.Option]:
-    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
 def _row(option: click.Option) -> tuple[str, str, str, str]:

@@ -43,8 +43,14 @@ def may_migrate(settings: Settings, kind: ProcessKind) -> bool:
 
 def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractAsyncContextManager[Database]:
     """Open the database that the settings name; close it with the context. Raises the errors of open_database."""
-    config = DatabaseConfig(
-        url="",
+    return open_database(database_location(settings), database_config(settings), migrate=may_migrate(settings, kind))
+
+
+def database_config(settings: Settings) -> DatabaseConfig:
+    """Return a process's share of the database's resources."""
+    return DatabaseConfig(
+        url=settings.database_url,
+        direct_url=settings.database_direct_url,
         pool_size=settings.db_pool_size,
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
         caps=settings.caps,
@@ -53,7 +59,6 @@ def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractA
         keeps_costs_of_erased_users=settings.keep_costs_of_erased_users,
         front_ends=storages(),
     )
-    return open_database(database_location(settings), config, migrate=may_migrate(settings, kind))
 
 
 def read_quiet_settings(options: LocalOptions) -> Settings:

@@ -17,6 +17,7 @@ from throughline.assembly.database import database_location, is_guest, read_quie
 from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.front_ends import check_needed_agents, needed_agents, open_endpoints, program, routes
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
+from throughline.assembly.serve_processes import Membership, joined, serve_address
 from throughline.assembly.serving import (
     ServeMode,
     check_unbroken,
@@ -102,22 +103,27 @@ def _until_stopped(program: Callable[[Options], Coroutine[None, None, None]]) ->
 
 @_until_stopped
 async def serve(options: ServeOptions) -> None:
-    """Serve the REST API until stopped."""
+    """Serve the REST API until stopped, also as one of several processes that share a port."""
     settings = read_program_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
     stopping = Stopping()
     async with (
         open_runtime(settings, ProcessKind.SERVE) as runtime,
+        joined(options.child, stopping, runtime.metrics.count_dropped_lines) as membership,
         open_endpoints(front_end_process(runtime)) as endpoints,
     ):
-        mode = ServeMode(has_worker=not options.no_worker, endpoints=endpoints, stop=stopping.asked)
-        listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
+        listener = membership.listener if membership else bind_tcp(serve_address(options, settings))
+        health = () if membership is None else (membership,)
+        mode = ServeMode(has_worker=not options.no_worker, endpoints=endpoints, health=health, stop=stopping.asked)
         config = await _api_config(runtime, host)
         if config.is_local_mode:
             _warn_of_proxy(endpoints)
-        say(_greeting(bound_url(listener), settings, config))
+        if membership is None or membership.number == 1:
+            say(_greeting(bound_url(listener), settings, config, membership))
         stopping.started()
+        if membership is not None:
+            membership.line.report_ready()
         async with noted(runtime, has_worker=mode.has_worker):
             await serve_on(listener, runtime, config, mode)
 
@@ -176,7 +182,7 @@ def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settin
     return read_program_settings(data_dir).model_copy(update=changes)
 
 
-def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
+def _greeting(url: str, settings: Settings, config: ApiConfig, membership: Membership | None) -> str:
     """Return what the service says once it serves: where, with which model, and how to go on from there."""
     is_offline = settings.default_llm == OFFLINE
     hint = " (small, local, without a key; DEFAULT_LLM connects a real model)" if is_offline else ""
@@ -186,6 +192,7 @@ def _greeting(url: str, settings: Settings, config: ApiConfig) -> str:
         f"Throughline is serving on {url}",
         f"  model      {settings.default_llm}{hint}",
         f"  database   {database_location(settings).description}",
+        *([] if membership is None else [f"  processes  {membership.line.count.wanted}"]),
         *(f"  browser    {near}{each.home}" for each in routes(settings) if each.home),
         f"  interface  {near}/docs",
         f"  chat       throughline chat --url {near}{key}",

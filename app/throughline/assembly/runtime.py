@@ -43,7 +43,7 @@ from throughline.logs import dropped_lines
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
-from throughline.telemetry import PrometheusMetrics
+from throughline.telemetry import MULTIPROCESS_FOLDER, PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
 from throughline.tools.make_function_tool import MAX_TOOL_RESULT_BYTES, CallLimits
 from throughline.tools.memory import make_memory_tools
@@ -251,7 +251,7 @@ class Runtime:
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
-    metrics, clock, process = PrometheusMetrics(dropped_lines), SystemClock(), _new_process(kind)
+    metrics, clock, process = _new_metrics(), SystemClock(), _new_process(kind)
     watch, agents = watch_agents(settings, kind), _load_agents(settings, clock)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
@@ -363,6 +363,10 @@ def _side_jobs(  # noqa: PLR0913  # what the jobs need
     reports = (WaitingTurnsReport(database.runs, metrics).record,)
     registry = JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **recall.kinds}, schedules, reports)
     return SideJobs(database.jobs, registry, metrics, JobsConfig(process, settings.job_concurrency))
+
+
+def _new_metrics() -> PrometheusMetrics:
+    return PrometheusMetrics(dropped_lines, shared_folder=read_variable(MULTIPROCESS_FOLDER))
 
 
 def _new_process(kind: ProcessKind) -> Process:

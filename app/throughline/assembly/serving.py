@@ -200,11 +200,13 @@ class ServeMode:
     """How to serve the REST API until `stop` is set.
 
     `has_worker`: turns run in this process, with `only_for` those of this user alone. `endpoints` are served, too.
+    `health` has further parts of the process's readiness.
     """
 
     has_worker: bool = True
     only_for: UserId | None = None
     endpoints: tuple[Endpoint, ...] = ()
+    health: tuple[FrontEndHealth, ...] = ()
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -228,7 +230,7 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
     At the end turns get their grace period; unfinished event streams are then aborted. Raises ClaimingFailed after a
     crash of the claim loop.
     """
-    health = [endpoint.health for endpoint in mode.endpoints]
+    health = [*mode.health, *(endpoint.health for endpoint in mode.endpoints)]
     services = make_services(runtime, has_worker=mode.has_worker, front_ends=health)
 
     async def before_closing() -> None:

@@ -3,6 +3,7 @@
 `models check` uses the settings and keys of this machine and needs neither a service nor a database.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rich.text import Text
 from throughline.cli.client import ModelCheckFailed
 from throughline.cli.connection import asynchronous, data_dir_option, health_port_option
 from throughline.cli.dependencies import (
+    ChildOptions,
     CliDependencies,
     DatabaseStatus,
     LocalOptions,
@@ -23,10 +25,13 @@ from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.model_window import CheckedCall, CheckedModel, ModelCheck, ModelWindow, ToolUse
+from throughline.domain.service_status import AUTO_PROCESSES, check_process_count
 from throughline.turn.prompting.agent_windows import guess_remark
 
 SHORT_SUMMARY_TOKENS = 250
 NOT_REPORTED = "not reported"
+CHILD = re.compile(r"[0-9]{1,9}(:[0-9]{1,9}){3}")
+"""The fields of ChildOptions, as a supervisor writes them."""
 
 
 def draw_check(check: ModelCheck) -> Table:
@@ -154,6 +159,21 @@ async def check(dependencies: CliDependencies, agent: str) -> None:
 db = click.Group("db", help="Upgrade the database's schema and show its state.")
 
 
+def _checked_processes(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else check_process_count(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _child_options(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ChildOptions | None:
+    if value is None:
+        return None
+    if not CHILD.fullmatch(value):
+        raise click.BadParameter("only a supervisor starts child processes.")
+    return ChildOptions(*map(int, value.split(":")))
+
+
 @click.command("serve")
 @click.option("--host", help="Address to listen on.  [default: setting HOST, 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: PORT, 8000]")
@@ -161,12 +181,26 @@ db = click.Group("db", help="Upgrade the database's schema and show its state.")
 @click.option(
     "--no-worker", is_flag=True, help="Accept messages without answering them; `throughline worker` does that."
 )
+@click.option(
+    "--processes",
+    metavar=f"{AUTO_PROCESSES}|N",
+    callback=_checked_processes,
+    help="Processes that share the port; auto: one for each core.  [default: setting PROCESSES, 1]",
+)
+@click.option("--child", callback=_child_options, hidden=True)
 @click.pass_obj
-def serve(
-    dependencies: CliDependencies, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool
+def serve(  # noqa: PLR0913  # click's options
+    dependencies: CliDependencies,
+    host: str | None,
+    port: int | None,
+    data_dir: Path | None,
+    *,
+    no_worker: bool,
+    processes: str | None,
+    child: ChildOptions | None,
 ) -> None:
     """Serve the REST interface until stopped."""
-    dependencies.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
+    dependencies.serve(ServeOptions(host, port, data_dir, no_worker, processes, child))
 
 
 @click.command("worker")

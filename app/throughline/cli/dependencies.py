@@ -26,13 +26,31 @@ class LocalOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What a supervisor hands to a child process: two file descriptors, the child's number, and how many children.
+
+    The descriptors are those of the listening socket and of the line to the supervisor. The first child has number 1.
+    """
+
+    listener: int
+    line: int
+    number: int
+    children: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Options of `throughline serve`; None leaves a value to the settings."""
+    """Options of `throughline serve`; None leaves a value to the settings.
+
+    `processes` is a number or `auto`. `child` is set in a child process of a supervisor.
+    """
 
     host: str | None = None
     port: int | None = None
     data_dir: Path | None = None
     no_worker: bool = False
+    processes: str | None = None
+    child: ChildOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

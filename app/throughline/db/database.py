@@ -61,6 +61,15 @@ WRITE_CHECK_SECONDS = 1.0
 FULL_SECONDS = 5.0
 _REVISION = sql("select version_num from alembic_version")
 
+_CONNECTION_LIMIT = sql("""
+    select least(
+        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+            - coalesce(current_setting('reserved_connections', true)::integer, 0),
+        (select nullif(r.rolconnlimit, -1) from pg_roles r where r.rolname = current_user),
+        (select nullif(d.datconnlimit, -1) from pg_database d where d.datname = current_database())
+    ) as connections
+""")
+
 
 class ReadinessCheck:
     """A check that queries the server and writes one row.
@@ -166,6 +175,15 @@ class DatabaseConfig:
     @property
     def urls(self) -> DatabaseUrls:
         return DatabaseUrls(self.url, self.direct_url)
+
+    @property
+    def server_connections(self) -> int:
+        """The most connections of this process to the server itself; those to a pooler are not counted."""
+        return DIRECT_CONNECTIONS if self.direct_url else self.pool_size + DIRECT_CONNECTIONS
+
+
+DIRECT_CONNECTIONS = 3
+"""Connections of a process beside its pool: one listens, one renews leases, one writes process heartbeats."""
 
 
 class Database:
@@ -331,6 +349,19 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
         )
     async with _embedded(where) as url:
         yield url
+
+
+async def read_connection_limit(urls: DatabaseUrls) -> int:
+    """Return the most connections that the server, the role and the database allow together.
+
+    Other programs may use some of them. Raises DatabaseUnavailable, DatabaseUnusable.
+    """
+    pool = ConnectionPool(urls.session_address(), PoolConfig(size=1, timeout_seconds=5.0))
+    try:
+        rows = await Transactions(pool).fetch(_CONNECTION_LIMIT)
+    finally:
+        await pool.close()
+    return int(rows[0]["connections"])
 
 
 @contextmanager

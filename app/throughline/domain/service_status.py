@@ -18,6 +18,18 @@ class ProcessKind(StrEnum):
     COMMAND = "command"
 
 
+AUTO_PROCESSES, MOST_PROCESSES = "auto", 256
+"""The word for one process for each core, and the largest number of processes of one command."""
+
+
+def check_process_count(text: str) -> str:
+    """Return a number of processes as written: `auto` or a number. Raises ValueError for other texts."""
+    is_short_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_PROCESSES))
+    if text == AUTO_PROCESSES or (is_short_number and 1 <= int(text) <= MOST_PROCESSES):
+        return text
+    raise ValueError(f"{text[:20]!r} is neither `{AUTO_PROCESSES}` nor a number from 1 to {MOST_PROCESSES}")
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One start of a process. Its unique `name` is stored in the runs that the process holds."""

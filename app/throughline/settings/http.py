@@ -4,10 +4,11 @@ import json
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from throughline.domain.keys import TOKEN_PREFIX
+from throughline.domain.service_status import check_process_count
 from throughline.http.services import ANY_ORIGIN
 from throughline.settings.models import SettingsSection
 
@@ -33,6 +34,13 @@ class HttpSettings(SettingsSection):
         description="Address to listen on. Every address except a loopback address requires an API key.",
     )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    processes: Annotated[str, AfterValidator(check_process_count)] = Field(
+        "1",
+        description="Processes of `throughline serve`, which share its port and take turns: a number, or `auto`: "
+        "one for each core, as far as PostgreSQL's `max_connections` allows. Settings that limit a process, such as "
+        "WORKER_CONCURRENCY and DB_POOL_SIZE, apply to each of them. A supervisor starts them, and replaces those that "
+        "die.",
+    )
     health_port: int | None = Field(
         None,
         ge=0,

@@ -1,0 +1,192 @@
+"""`throughline serve` with several processes: how many there are, their supervisor, and what a child process joins.
+
+The supervisor upgrades the schema and starts the embedded PostgreSQL, once for all. It loads no agents and no models.
+"""
+
+import asyncio
+import math
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from throughline.assembly.database import database_config, database_location, may_migrate
+from throughline.assembly.env_file import read_program_settings
+from throughline.cli.dependencies import ChildOptions, ServeOptions
+from throughline.db.connection.address import DatabaseUrls
+from throughline.db.connection.migrations import upgrade
+from throughline.db.database import open_address, read_connection_limit
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
+from throughline.http.server import TcpAddress, bind_tcp
+from throughline.http.services import Readiness
+from throughline.logs import set_up_logging
+from throughline.settings import Settings, read_environment
+from throughline.stopping import Stopping
+from throughline.supervisor.child_process import ChildProgram
+from throughline.supervisor.line import ChildCount, SupervisorLine, inherit_socket, open_line
+from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
+from throughline.telemetry import MULTIPROCESS_FOLDER, forget_gauges
+
+END_SECONDS = 30.0
+"""Seconds that a child may take to end beyond the grace period of its turns."""
+
+log = structlog.get_logger(__name__)
+
+# How many processes.
+
+
+def serve_in_processes(options: ServeOptions) -> bool:
+    """Serve with several processes until stopped, if so many are wanted; return False at once if one is."""
+    settings = read_program_settings(options.data_dir)
+    count = _wanted(options, settings)
+    if options.child is not None or count == 1:
+        return False
+    set_up_logging(settings.log_level, settings.log_format)
+    code = 0
+    with suppress(asyncio.CancelledError):
+        code = uvloop.run(_supervise(options, settings, count))
+    if code:
+        sys.exit(code)
+    return True
+
+
+def _wanted(options: ServeOptions, settings: Settings) -> int:
+    written = options.processes or settings.processes
+    return usable_cores() if written == AUTO_PROCESSES else int(written)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the number of cores that this process may use: of its affinity, and of its control group's CPU limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *map(math.ceil, _cpu_limits(root / "sys/fs/cgroup"))]))
+
+
+def _cpu_limits(cgroup: Path) -> Iterator[float]:
+    """Yield the CPU limit of a container, in cores, as version 2 of control groups has it, or version 1."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = (cgroup / "cpu.max").read_text("ascii").split()
+        yield int(quota) / int(period)  # a quota that is `max` is no number
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text("ascii") for name in ("quota", "period"))
+        if int(quota) > 0:
+            yield int(quota) / int(period)
+
+
+async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_auto: bool) -> int:
+    """Return how many processes the server's connections allow. Raises SettingInvalid if `count` are too many.
+
+    With `is_auto` as many as are allowed are returned. One more process runs while processes are replaced.
+    """
+    each = replace(database_config(settings), url=urls.url, direct_url=urls.direct_url).server_connections
+    limit = await read_connection_limit(urls)
+    most = limit // each - 1
+    if count <= most:
+        return count
+    if is_auto and most >= 1:
+        log.warning("fewer processes than cores, for lack of connections", processes=most, cores=count, limit=limit)
+        return most
+    raise SettingInvalid(
+        f"PROCESSES: {count} processes, and one more while they are replaced, need {(count + 1) * each} connections "
+        f"({each} each), and PostgreSQL allows {limit}. Raise its max_connections, or the limit of the role or "
+        "database; lower PROCESSES or DB_POOL_SIZE; or put PgBouncer in between."
+    )
+
+
+# The supervisor.
+
+
+def serve_address(options: ServeOptions, settings: Settings) -> TcpAddress:
+    """Return the host and port of the command line, or else those of the settings."""
+    return TcpAddress(options.host or settings.host, settings.port if options.port is None else options.port)
+
+
+async def _supervise(options: ServeOptions, settings: Settings, count: int) -> int:
+    stopping = Stopping()
+    async with open_address(database_location(settings)) as urls:
+        if may_migrate(settings, ProcessKind.SERVE):
+            await upgrade(urls.for_sessions)
+        is_auto = (options.processes or settings.processes) == AUTO_PROCESSES
+        count = await _allowed(settings, urls, count, is_auto=is_auto)
+        with (
+            bind_tcp(serve_address(options, settings)) as listener,
+            tempfile.TemporaryDirectory(prefix="throughline-") as folder,
+        ):
+            config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
+            program, on_end = _child_program(options, count, folder), partial(forget_gauges, folder=folder)
+            supervisor = Supervisor(program, listener, config, on_end)
+            _replace_on_hangup(supervisor, stopping)
+            return await supervisor.run(stopping.asked, stopping.started)
+
+
+def _child_program(options: ServeOptions, count: int, folder: str) -> ChildProgram:
+    given = [*_given("--host", options.host), *_given("--data-dir", options.data_dir)]
+    flags = ["--no-worker"] if options.no_worker else []
+
+    def command(listener: int, line: int, number: int) -> list[str]:
+        child = ["--child", f"{listener}:{line}:{number}:{count}"]
+        return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
+
+    return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: folder})
+
+
+def _given(name: str, value: object) -> list[str]:
+    return [] if value is None else [name, str(value)]
+
+
+def _replace_on_hangup(supervisor: Supervisor, stopping: Stopping) -> None:
+    """Let SIGHUP replace the children; it stops the service if it comes from a terminal that was closed."""
+    had_terminal = sys.stderr.isatty()
+
+    def on_hangup() -> None:
+        if had_terminal and not sys.stderr.isatty():
+            stopping.stop()
+        else:
+            supervisor.replacing.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
+
+
+# A child process.
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a child process gets from its supervisor: the listening socket, and the line."""
+
+    listener: socket.socket
+    line: SupervisorLine
+    number: int
+
+    def added_to(self, ready: Readiness) -> Readiness:
+        """Return the readiness with a hint whether all processes serve."""
+        count = self.line.count
+        if count.serving == count.wanted:
+            return replace(ready, hints={**ready.hints, "processes": True})
+        reason = f"{count.serving} of {count.wanted} processes serve"
+        return replace(ready, hints={**ready.hints, "processes": False}, reasons={**ready.reasons, "processes": reason})
+
+
+@asynccontextmanager
+async def joined(
+    child: ChildOptions | None, stopping: Stopping, before_alive: Callable[[], None]
+) -> AsyncGenerator[Membership | None]:
+    """Yield what a child process gets from its supervisor, None in a process without one.
+
+    The process stops if the supervisor ends. `before_alive` is called every few seconds.
+    """
+    if child is None:
+        yield None
+        return
+    count = ChildCount(serving=child.children, wanted=child.children)
+    async with open_line(child.line, count, on_end=stopping.stop, before_alive=before_alive) as line:
+        yield Membership(inherit_socket(child.listener), line, child.number)

@@ -1,0 +1,34 @@
+"""The cores that a process may use: those of the machine, or of its container."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from throughline.assembly.serve_processes import usable_cores
+
+ALL = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, ALL),
+        ({"cpu.max": "max 100000\n"}, ALL),
+        ({"cpu.max": "9900000 100000\n"}, min(ALL, 99)),
+        ({"cpu.max": "100000 100000\n"}, 1),
+        ({"cpu.max": "20000 100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, ALL),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, min(ALL, 2)),
+        ({"cpu.max": "nonsense"}, ALL),
+        ({"cpu.max": "100000 0\n"}, ALL),
+    ],
+)
+def test_usable_cores_respect_the_limit_of_the_container(tmp_path: Path, files: Mapping[str, str], cores: int) -> None:
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert usable_cores(tmp_path) == cores
