@@ -4,7 +4,7 @@ It adds what FastAPI cannot derive from the routes' signatures: errors, examples
 parse themselves.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -26,19 +26,20 @@ from throughline.api.requests import (
 from throughline.api.tokens import CreateToken
 from throughline.http import route_errors
 from throughline.http.documents import (
+    PROBLEM,
     REF,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     SECURITY,
     UNION,
     Json,
+    describe_error,
+    describe_errors,
     describe_routes,
     pop_error_codes,
-    response_headers,
     takes_idempotency_key,
 )
 from throughline.http.headers import REPLAYED
-from throughline.http.problem_documents import MEDIA_TYPE
 from throughline.wire.events import EVENTS, EventData
 from throughline.wire.service import Problem
 
@@ -73,7 +74,6 @@ TAGS = {
     "problems": "Cause and remedy of each error. No key is needed.",
     "health": "For operators and monitoring. No key is needed.",
 }
-SCHEMA = {"$ref": REF.format(model="Problem")}
 
 
 def _add_errors(path: str, operation: Json) -> None:
@@ -85,14 +85,9 @@ def _add_errors(path: str, operation: Json) -> None:
     responses.pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)  # FastAPI's own
     raised = pop_error_codes(path, operation)
     replayed = (REPLAYED,) if takes_idempotency_key(operation) else ()
-    for status, codes in route_errors.by_status(raised).items():
-        responses.setdefault(str(status), _problem(codes, (*route_errors.HEADERS.get(status, ()), *replayed)))
-    responses["default"] = _problem(route_errors.CONNECTION, ())
-
-
-def _problem(codes: Sequence[str], headers: Sequence[str]) -> Json:
-    found: Json = {"description": route_errors.describe_codes(codes), "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
-    return {**found, "headers": response_headers(*headers)} if headers else found
+    for status, described in describe_errors(raised, PROBLEM, *replayed).items():
+        responses.setdefault(status, described)
+    responses["default"] = describe_error(route_errors.CONNECTION, PROBLEM)
 
 
 def document(app: FastAPI, *, is_key_needed: bool) -> Json:

@@ -19,11 +19,12 @@ from throughline.http import route_errors
 from throughline.http.call import as_canceller, as_key_holder, as_operator, as_reader, as_writer
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER, LAST_EVENT_ID
-from throughline.http.problem_documents import json_bytes
+from throughline.http.problem_documents import MEDIA_TYPE, json_bytes
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"
 REF = "#/components/schemas/{model}"
+PROBLEM: Json = {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}
 UNION = "RunEvent"
 """Name of the schema that every event of a run fits."""
 
@@ -192,16 +193,18 @@ def pop_error_codes(path: str, operation: Json) -> list[str]:
     return raised
 
 
-def describe_errors(raised: Sequence[str], content: Json) -> Json:
-    """Return the responses that errors with these codes are answered with, by their status. Each has the content."""
+def describe_errors(raised: Sequence[str], content: Json, *headers: str) -> Json:
+    """Return the answers to errors with these codes by their status, with these headers besides those of the status."""
     return {
-        str(status): {
-            "description": route_errors.describe_codes(found),
-            "content": content,
-            "headers": response_headers(*route_errors.HEADERS.get(status, ())),
-        }
+        str(status): describe_error(found, content, *route_errors.HEADERS.get(status, ()), *headers)
         for status, found in route_errors.by_status(raised).items()
     }
+
+
+def describe_error(codes: Sequence[str], content: Json, *headers: str) -> Json:
+    """Return the response that errors with these codes are answered with."""
+    described: Json = {"description": route_errors.describe_codes(codes), "content": content}
+    return {**described, "headers": response_headers(*headers)} if headers else described
 
 
 def takes_idempotency_key(operation: Json) -> bool:

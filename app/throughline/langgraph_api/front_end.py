@@ -4,9 +4,9 @@ from fastapi import Response
 
 from throughline.http import route_errors
 from throughline.http.app import FrontEnd
-from throughline.http.documents import JSON, REF, FrontEndDocument, Json, describe_errors, pop_error_codes
+from throughline.http.documents import JSON, PROBLEM, FrontEndDocument, Json, describe_errors, pop_error_codes
 from throughline.http.prefix_router import PrefixRouter
-from throughline.http.problem_documents import MEDIA_TYPE, JsonResponse
+from throughline.http.problem_documents import JsonResponse
 from throughline.langgraph_api import absent_routes, assistants, runs, threads
 from throughline.langgraph_api.absent_routes import LANGGRAPH, PREFIX
 from throughline.langgraph_api.request import CreateRun
@@ -40,8 +40,7 @@ async def get_info() -> Response:
 def _describe(path: str, operation: Json) -> None:
     """Replace what FastAPI says of the answers, which it cannot know."""
     raised = [*pop_error_codes(path, operation), *route_errors.CONNECTION]
-    schema = {"$ref": REF.format(model="Problem")}
-    operation["responses"] = {"200": ANY, **describe_errors(raised, {MEDIA_TYPE: {"schema": schema}})}
+    operation["responses"] = {"200": ANY, **describe_errors(raised, PROBLEM)}
 
 
 DOCUMENT = FrontEndDocument(
