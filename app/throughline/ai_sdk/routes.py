@@ -52,7 +52,7 @@ HISTORY: dict[int | str, Json] = {
 }
 
 
-def _as_text(error: ThroughlineError) -> Response:
+def _as_text(_request: Request, error: ThroughlineError) -> Response:
     """Return the error as its sentence alone: `useChat` shows the whole text. Status and headers are those of REST."""
     problem = error_problem(error)
     del problem.headers["Content-Type"], problem.headers["Content-Length"]

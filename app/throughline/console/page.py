@@ -1,7 +1,7 @@
 """How a page is made: its template, its words in the reader's language, its headers, and pages for errors."""
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
@@ -10,8 +10,6 @@ from urllib.parse import quote
 
 import yaml
 from fastapi import Depends, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -22,7 +20,7 @@ from throughline.domain.message import clean_text
 from throughline.http.auth import route_of
 from throughline.http.call import PAGES, Call, admit, as_operator, dependencies_of
 from throughline.http.prefix_router import PrefixRouter
-from throughline.http.problem_documents import error_problem, invalid_request
+from throughline.http.problem_documents import error_problem, route_class_with_error_format
 from throughline.http.route_errors import PROBLEM_KINDS
 
 PACKAGE: Final = "throughline.console"
@@ -107,35 +105,21 @@ def show(
     return HTMLResponse(_templates().get_template(template).render({**known, **values}), status, HEADERS)
 
 
-class PageRoute(APIRoute):
-    """Route of a page. Its errors are pages, too; who is not signed in is redirected to the page for signing in."""
-
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # of any kind of awaitable
-        """Return the handler that shows errors as pages."""
-        handle = super().get_route_handler()
-
-        async def handle_errors(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except NotAuthenticated:
-                return _to_sign_in(request)
-            except RequestValidationError as error:
-                return error_page(request, invalid_request(error))
-            except ThroughlineError as error:
-                return error_page(request, error)
-
-        return handle_errors
-
-
-def error_page(request: Request, error: ThroughlineError) -> Response:
+def _error_page(request: Request, error: ThroughlineError) -> Response:
     """Return the page that tells an error with its remedy, with the status of its problem document.
 
-    It has the navigation of a reader who was admitted before the error.
+    It has the navigation of a reader who was admitted before the error. Readers who are not signed in are redirected to
+    the page for signing in.
     """
+    if isinstance(error, NotAuthenticated):
+        return _to_sign_in(request)
     kind = PROBLEM_KINDS.get(error.code, PROBLEM_KINDS["internal_error"])
     status = error_problem(error).status_code
     call = getattr(request.state, "call", None)
     return show(request, "error.html", call, {"kind": kind, "detail": error.detail}, status)
+
+
+PageRoute = route_class_with_error_format(_error_page)
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -195,15 +195,10 @@ async def _on_own_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_parameters(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_problem(invalid_request(error))
+    return error_problem(InvalidRequest(field_errors(error.errors())))
 
 
-def invalid_request(error: RequestValidationError) -> InvalidRequest:
-    """Return the framework's error for wrong parameters as one of ours."""
-    return InvalidRequest(field_errors(error.errors()))
-
-
-def route_class_with_error_format(to_response: Callable[[ThroughlineError], Response]) -> type[APIRoute]:
+def route_class_with_error_format(to_response: Callable[[Request, ThroughlineError], Response]) -> type[APIRoute]:
     """Return a class of routes that answers errors with `to_response` instead of problem documents."""
 
     class RouteWithErrors(APIRoute):
@@ -216,9 +211,9 @@ def route_class_with_error_format(to_response: Callable[[ThroughlineError], Resp
                 try:
                     return await handler(request)
                 except RequestValidationError as error:
-                    return to_response(invalid_request(error))
+                    return to_response(request, InvalidRequest(field_errors(error.errors())))
                 except ThroughlineError as error:
-                    return to_response(error)
+                    return to_response(request, error)
 
             return handle
 

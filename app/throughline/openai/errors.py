@@ -5,26 +5,24 @@ unless the header `x-should-retry` says otherwise.
 """
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from throughline.domain.basic_types import JsonValue, SessionId
 from throughline.domain.errors import InvalidInput, TemporaryError, ThroughlineError
 from throughline.domain.run import Run, RunError, RunStatus
+from throughline.http.auth import route_of
 from throughline.http.problem_documents import (
     JsonResponse,
-    field_errors,
     headers_of,
     http_error_problem,
     http_error_words,
+    route_class_with_error_format,
 )
 from throughline.http.route_errors import PROBLEM_KINDS, RUN_CANCELLED, InvalidRequest
 from throughline.openai.output_items import conversation_id
@@ -115,28 +113,15 @@ CODES: Mapping[str, str] = {"not_authenticated": "invalid_api_key", "daily_budge
 CHAT_PATH = "/v1/chat/"
 
 
-class OpenAIRoute(APIRoute):
-    """Route whose errors are answered in OpenAI's form instead of as problem documents."""
+def _respond(request: Request, error: ThroughlineError) -> Response:
+    """Return the error in OpenAI's form, in the words of the request's route."""
+    if isinstance(error, TurnFailed):
+        shown = {"error": error_json(error.error.type, error.detail)}
+        return JsonResponse(shown, status_of(error.error.type), {"x-should-retry": "false"})
+    return error_response(error, CHAT_WORDS if route_of(request)[1].startswith(CHAT_PATH) else RESPONSE_WORDS)
 
-    def get_route_handler(
-        self,
-    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as the framework declares it
-        """Return the handler of the route, with its errors converted."""
-        handler = super().get_route_handler()
-        words = CHAT_WORDS if self.path.startswith(CHAT_PATH) else RESPONSE_WORDS
 
-        async def handle(request: Request) -> Response:
-            try:
-                response: Response = await handler(request)
-            except RequestValidationError as error:
-                return error_response(InvalidRequest(field_errors(error.errors())), words)
-            except ThroughlineError as error:
-                return error_response(error, words)
-            except TurnFailed as failed:
-                return failure_response(failed.error)
-            return response
-
-        return handle
+OpenAIRoute = route_class_with_error_format(_respond)
 
 
 def error_response(error: ThroughlineError, words: ClientWords) -> Response:
@@ -151,7 +136,7 @@ def explained_json(error: ThroughlineError, words: ClientWords) -> dict[str, Jso
     return error_json(error.code, detail, param=param)
 
 
-class TurnFailed(Exception):
+class TurnFailed(ThroughlineError):
     """A turn ended without an answer; `error` says why."""
 
     def __init__(self, error: RunError) -> None:
@@ -165,12 +150,6 @@ def failure_of(run: Run) -> RunError:
     if run.status is RunStatus.CANCELLED:
         return RunError(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.")
     return run.error or UNKNOWN_ERROR
-
-
-def failure_response(error: RunError) -> Response:
-    """Return the error with which a run failed, as OpenAI's clients read it."""
-    headers = {"x-should-retry": "false"}
-    return JsonResponse({"error": error_json(error.type, error.detail)}, status_of(error.type), headers)
 
 
 def error_json(code: str, detail: str, *, param: str | None = None) -> dict[str, JsonValue]:

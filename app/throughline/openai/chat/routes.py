@@ -62,11 +62,11 @@ async def _encoded(stream: ChatStream) -> AsyncGenerator[bytes]:
         async with aclosing(_events(stream)) as events:
             async for event in events:
                 yield await _shown(stream, event)
+    except TurnFailed as failed:
+        yield _chunk_bytes({"error": error_json(failed.error.type, failed.detail)})
     except ThroughlineError as error:
         log.warning("completion stream ended by an error", error=error.code)
         yield _chunk_bytes({"error": error_json(error.code, error.detail)})
-    except TurnFailed as failed:
-        yield _chunk_bytes({"error": error_json(failed.error.type, failed.error.detail)})
     finally:
         stream.closed()
     yield END
