@@ -4,7 +4,6 @@ Form: https://docs.ag-ui.com/spec/1.0/basic/run-input . Unknown members are igno
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
@@ -27,7 +26,7 @@ from throughline.domain.message import (
     text_of,
 )
 from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution, Wait, WaitKind, check_answers
-from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, ExternalId, optional_content_kind
+from throughline.http.fields import IMAGE, MAX_BLOCKS, ExternalId, optional_content_kind
 from throughline.http.openai_messages import (
     FOREIGN,
     INSTRUCTING,
@@ -40,7 +39,6 @@ from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_to
 
 PROTOCOL = "ag-ui"
 MAX_ID = 200
-IMAGE = re.compile(IMAGE_URL)
 NOT_SENT = frozenset({"activity", "reasoning"})
 """Roles of messages that clients keep for themselves, or show only."""
 

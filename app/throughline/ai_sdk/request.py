@@ -4,7 +4,6 @@ Fields and parts that are not read here are ignored: applications add their own.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, TypeAlias
 
@@ -30,7 +29,7 @@ from throughline.domain.message import (
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.session import MAX_EXTERNAL_ID
 from throughline.domain.tool import OUTSIDE, WaitKind
-from throughline.http.fields import IMAGE_URL, MAX_BLOCKS, check_external_id
+from throughline.http.fields import IMAGE, MAX_BLOCKS, check_external_id
 from throughline.http.openai_messages import FOREIGN, MAX_MESSAGES, content_of_blocks
 from throughline.wire.overrides import MOST_TOOLS, ClientToolIn, check_client_tools, read_client_tools
 
@@ -38,7 +37,6 @@ PROTOCOL = "ai-sdk"
 MAX_PARTS = 10_000
 MAX_ID = 200
 
-IMAGE = re.compile(IMAGE_URL)
 NO_OUTPUT = "The call was not run."
 TOOL, DYNAMIC_TOOL = "tool-", "dynamic-tool"
 """Beginning of the type of a part for a tool that the client knows by name, and the type for all other tools."""

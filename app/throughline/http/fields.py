@@ -25,6 +25,7 @@ MAX_METADATA_KEYS = 256
 MAX_METADATA_BYTES = 16_384
 MAX_METADATA_DEPTH = 32
 IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
+IMAGE = re.compile(IMAGE_URL)
 VISIBLE = r"[^\s\u200b-\u200d]"
 """Pattern for texts with a visible character, in the OpenAPI document."""
 
