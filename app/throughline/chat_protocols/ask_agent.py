@@ -90,10 +90,10 @@ def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
     steps[-1].results[message.tool_call_id] = message
 
 
-def check_output(text: str, field: str) -> None:
-    """Raise InvalidInput for the result of a tool or an answer that is too long."""
-    if len(text) > MAX_OUTPUT:
-        raise InvalidInput(f"A result has at most {MAX_OUTPUT} characters, not {len(text)}.", field=field)
+def check_output(text: str, field: str, most: int = MAX_OUTPUT, subject: str = "A result") -> None:
+    """Raise InvalidInput for the result of a tool, an answer, or another `subject`, that is too long."""
+    if len(text) > most:
+        raise InvalidInput(f"{subject} has at most {most} characters, not {len(text)}.", field=field)
 
 
 async def resume_turn(call: Call, run: Run, given: Sequence[Resolution], changed: RunInput) -> FollowedPart:

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from throughline.chat_protocols.ask_agent import check_output
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput
 from throughline.domain.run import Run
 from throughline.domain.tool import (
-    MAX_OUTPUT,
     MAX_REASON,
     ApprovalDecision,
     AwaitedCall,
@@ -87,13 +87,8 @@ def _resolution(awaited: AwaitedCall, value: JsonValue, author: str | None) -> R
     if awaited.kind is WaitKind.APPROVAL:
         return _decision(awaited, value, author)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return Resolution(awaited.id, _checked_length(text, MAX_OUTPUT, "It"), author=author)
-
-
-def _checked_length(text: str, most: int, subject: str) -> str:
-    if len(text) > most:
-        raise InvalidInput(f"{subject} has {len(text)} characters; at most {most} are taken.", field=RESUME)
-    return text
+    check_output(text, RESUME)
+    return Resolution(awaited.id, text, author=author)
 
 
 def _decision(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Resolution:
@@ -114,7 +109,8 @@ def _decision(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Res
     reason = ""
     if kind is ApprovalDecision.REJECT:
         given = (decided.get(name) for name in ("message", "reason", "args"))
-        reason = next((_checked_length(text, MAX_REASON, "The reason") for text in given if isinstance(text, str)), "")
+        reason = next((text for text in given if isinstance(text, str)), "")
+    check_output(reason, RESUME, MAX_REASON, "A reason")
     return Resolution(awaited.id, reason, decision=kind, arguments=arguments, author=author)
 
 
