@@ -7,7 +7,7 @@ import pytest
 
 from fakes.ag_ui_client import AgUiThread
 from fakes.ai_sdk_client import UIChat
-from fakes.database_wire import DatabaseWire, database_wire
+from fakes.database_wire import DatabaseWire
 from fakes.openai_stage import OpenAIStage, open_openai_stage
 from fakes.scripted_model import Say
 from throughline.ag_ui.front_end import AG_UI
@@ -16,12 +16,6 @@ from throughline.db.database import Database, DatabaseConfig
 from throughline.langgraph_api.front_end import LANGGRAPH_API
 
 Send = Callable[[str], Awaitable[object]]
-
-
-@pytest.fixture
-async def wire(database_url: str) -> AsyncIterator[DatabaseWire]:
-    async with database_wire(database_url) as between:
-        yield between
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the provider doubles, the Slack double, and no certificates."""
+"""Fixtures of all tests: the doubles of providers, Slack and the database's server, and no certificates."""
 
 import os
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -7,6 +7,7 @@ import pytest
 
 from fakes.anthropic_double.double import AnthropicDouble
 from fakes.anthropic_double.serving import serve_anthropic
+from fakes.database_wire import DatabaseWire, database_wire
 from fakes.provider_double.double import ProviderDouble
 from fakes.provider_double.serving import serve_double
 from fakes.slack_double.server import SlackDouble, serve_slack
@@ -57,3 +58,10 @@ async def slack() -> AsyncGenerator[SlackDouble]:
     async with serve_slack() as double:
         yield double
         assert double.rules.complaints() == []
+
+
+@pytest.fixture
+async def wire(database_url: str) -> AsyncGenerator[DatabaseWire]:
+    """What stands between the service and a database that only this test uses."""
+    async with database_wire(database_url) as between:
+        yield between

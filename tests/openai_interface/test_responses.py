@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from openai.types.responses.response_output_item import McpApprovalRequest, McpCall
 from pydantic import BaseModel
 
-from fakes.database_wire import DatabaseWire, database_wire
+from fakes.database_wire import DatabaseWire
 from fakes.openai_stage import OPEN_AGENT, OpenAIStage, open_openai_stage
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Fail, Say
@@ -333,12 +333,6 @@ async def test_two_calls_of_a_step_with_one_id_are_refused(stage: OpenAIStage) -
 
 OF_ITSELF = {"session": "select s.id,", "run": "select r.id,", "messages": "select m.id,"}
 """How the statements of the interface itself begin. Those of the turn and of its readers begin otherwise."""
-
-
-@pytest.fixture
-async def wire(database_url: str) -> AsyncIterator[DatabaseWire]:
-    async with database_wire(database_url) as between:
-        yield between
 
 
 @pytest.fixture

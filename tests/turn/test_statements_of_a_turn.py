@@ -13,7 +13,7 @@ import pytest
 from benchmarks.planted_conversation import Fact, Planted, plant, read_scripts
 from fakes.compactions import fill_summarised
 from fakes.conversations import open_conversation
-from fakes.database_wire import DatabaseWire, database_wire
+from fakes.database_wire import DatabaseWire
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, LEARNED_KEY, Stage, make_tool_box, open_stage, with_context
@@ -33,12 +33,6 @@ from throughline.turn.take_turn import take_turn
 from throughline.wire.events import event_json
 
 BY_TIME = ("pg_notify", "hurried cross join", "token_calibration")
-
-
-@pytest.fixture
-async def wire(database_url: str) -> AsyncIterator[DatabaseWire]:
-    async with database_wire(database_url) as between:
-        yield between
 
 
 @pytest.fixture
