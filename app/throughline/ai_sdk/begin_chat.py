@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from fastapi import Request
 
@@ -53,13 +52,10 @@ async def begin_chat(request: Request, call: Call, agent: str, body: SendChat) -
 def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatRequest:
     source, messages = source_of(request, call), body.chat()
     instructions, read = read_messages(messages, source)
-    brought, decide = RequestMessages(), None
-    if messages[-1].role == "assistant":
-        decide = partial(_resolutions, messages[-1].parts, call.principal.user_name)
-    else:
-        brought = split_messages(read, instructions=instructions, param=PARAM)
-        if brought.user_message is None:
-            raise InvalidInput("The chat has no message of a user. Add one.", field=PARAM)
+    is_answer = messages[-1].role == "assistant"
+    brought = RequestMessages() if is_answer else split_messages(read, instructions=instructions, param=PARAM)
+    if brought.user_message is None and not is_answer:
+        raise InvalidInput("The chat has no message of a user. Add one.", field=PARAM)
     idempotency = read_idempotency(request, body)
     return ChatRequest(
         call=call,
@@ -72,10 +68,9 @@ def _read(request: Request, call: Call, agent: str, body: SendChat) -> ChatReque
             param=PARAM,
             external_id=body.id,
         ),
-        texts=() if decide else said_texts(read),
+        texts=() if is_answer else said_texts(read),
         idempotency=idempotency,
         fingerprint="" if idempotency.key is not None else fingerprint_of(request, body),
-        decide=decide,
         protocol=PROTOCOL,
         agent_word="agent",
     )
@@ -143,12 +138,14 @@ async def _continue_answer(chat: ChatRequest, continued: ContinuedSession | None
         )
     calls = {part.call_id or "": not part.has_result for part in answer.parts if part.is_tool}
     wait = run.waiting_for
-    if wait is None or not any(awaited.id in calls for awaited in wait.calls):
+    if wait is None or run.wait is None or not any(awaited.id in calls for awaited in wait.calls):
         return ChunkPrinter(call, join_run(run), answer.id, calls, sends_earlier_parts=True)
-    if not _resolutions(answer.parts, None, wait):
+    given = _resolutions(answer.parts, call.principal.user_name, run.wait)
+    if not wait.has_any_call(given):
         named = ", ".join(f"{awaited.name} ({awaited.id})" for awaited in wait.calls)
         raise InvalidInput(f"The turn waits for {named}. Give outputs or approvals, or add a message.", field=PARAM)
-    return ChunkPrinter(call, await continue_chat(chat, continued), answer.id, calls)
+    turn = await continue_chat(replace(chat, decide=lambda _: given), continued)
+    return ChunkPrinter(call, turn, answer.id, calls)
 
 
 def _resolutions(parts: Sequence[MessagePart], author: str | None, wait: Wait) -> tuple[Resolution, ...]:
