@@ -1,5 +1,7 @@
 """Router that is skipped for paths outside its prefix."""
 
+from functools import cached_property
+
 from fastapi import APIRouter
 from starlette.routing import Match
 from starlette.types import Scope
@@ -12,7 +14,11 @@ class PrefixRouter(APIRouter):
     has to be included without a further prefix, because the whole path is compared.
     """
 
+    @cached_property
+    def _beginning(self) -> str:
+        return self.prefix.partition("{")[0]
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return the match of a route; none for a path outside the prefix, without trying the routes."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        return super().matches(scope) if path.startswith(self.prefix.partition("{")[0]) else (Match.NONE, {})
+        return super().matches(scope) if path.startswith(self._beginning) else (Match.NONE, {})
