@@ -216,7 +216,7 @@ async def follow_events(request: Request, run_id: PathId, call: Reader) -> Respo
     A client that has seen the last event gets 204. If no worker works on any run for `no_worker_timeout_seconds`, the
     answer is 503, or the stream is cut if it has begun. A run that waits behind other runs is followed on.
     """
-    last_seen = read_last_event_id(request, without=0)
+    last_seen = read_last_event_id(request.headers.get(LAST_EVENT_ID, "0"))
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
     start = await following_of(call).find_start(run, last_seen)
     if start is None:

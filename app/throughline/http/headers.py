@@ -69,12 +69,9 @@ def fingerprint_of(request: Request, body: BaseModel) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def read_last_event_id(request: Request, *, without: int) -> int:
-    """Return the number of the event that a reader has seen last, -1 for the beginning, `without` without the header.
-
-    Raises InvalidInput.
-    """
-    text = request.headers.get(LAST_EVENT_ID, str(without)).strip()
+def read_last_event_id(sent: str) -> int:
+    """Return the number of the event that a reader has seen last, -1 for the beginning. Raises InvalidInput."""
+    text = sent.strip()
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_EVENT)) and int(text) <= MAX_EVENT):
         raise InvalidInput(

@@ -227,8 +227,8 @@ async def join_stream(
     if asked.cancel_on_disconnect:
         check_scope(call.principal, Scope.WRITE)
     run, found_id = await _find(call, thread_id, run_id)
-    has_seen = request.headers.get(LAST_EVENT_ID, "") != ""  # clients in browsers send it empty at first
-    start = await following_of(call).find_start(run, read_last_event_id(request, without=-1) if has_seen else -1)
+    last_seen = request.headers.get(LAST_EVENT_ID) or "-1"  # clients in browsers send it empty at first
+    start = await following_of(call).find_start(run, read_last_event_id(last_seen))
     if start is None:
         return nothing_more()
     turn = ChatTurn(0, FollowedPart(run, after=start)) if start > 0 else join_run(run)
