@@ -330,6 +330,10 @@ async def test_it_has_all_of_openais_routes_and_the_other_document_names_it(
     assert len(set(ids)) == len(ids)
 
 
+def test_it_describes_only_headers_that_its_routes_have(document: dict[str, Any]) -> None:
+    assert (*document["components"]["parameters"], *document["components"]["headers"]) == ("On-Behalf-Of",)
+
+
 def test_bodies_that_clients_send_fit_their_schemas(document: dict[str, Any]) -> None:
     checked = 0
     for line in RECORDED.read_text(encoding="utf-8").splitlines():

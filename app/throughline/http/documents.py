@@ -238,13 +238,12 @@ class FrontEndDocument:
         _, found = models_json_schema([(model, "validation") for model in self.bodies], ref_template=REF)
         info = {**made["info"], "title": self.title, "description": self.description or made["info"]["description"]}
         schemas = {**{name: self.adapt_schema(schema) for name, schema in found["$defs"].items()}, **self.schemas}
-        components = {"securitySchemes": SECURITY, "parameters": REQUEST_HEADERS, "headers": RESPONSE_HEADERS}
         return {
             "openapi": "3.1.0",
             "info": info,
             "servers": SERVERS,
             "paths": made["paths"],
-            "components": {"schemas": schemas, **components},
+            "components": {"schemas": schemas, "securitySchemes": SECURITY, **_used_headers(made["paths"])},
         }
 
     def serve(self, app: FastAPI, *, is_key_needed: bool) -> None:
@@ -254,6 +253,15 @@ class FrontEndDocument:
         @app.api_route(self.address, methods=["GET", "HEAD"], include_in_schema=False)
         async def read_document() -> Response:
             return Response(made(), media_type=JSON)
+
+
+def _used_headers(paths: Json) -> Json:
+    """Return the components that describe headers, of those only that the paths refer to."""
+    text = json_bytes(paths).decode()
+    return {
+        kind: {name: header for name, header in known.items() if f'"#/components/{kind}/{name}"' in text}
+        for kind, known in (("parameters", REQUEST_HEADERS), ("headers", RESPONSE_HEADERS))
+    }
 
 
 def _needed_scopes(app: FastAPI) -> Iterator[tuple[tuple[str | None, str], Sequence[Scope]]]:
