@@ -153,8 +153,8 @@ async def test_a_first_visit_leads_to_a_streamed_answer_with_markdown(
         await visit.say("Hello there")
         await visit.until(f"{ANSWER} strong", "the")
 
-        assert await visit.page.locator(f"{ANSWER} table td").count() == 2
-        assert await visit.page.locator("li.user").count() == 1
+        await expect(visit.page.locator(f"{ANSWER} table td")).to_have_count(2)
+        await expect(visit.page.locator("li.user")).to_have_count(1)
         assert await visit.page.locator("#session-title").inner_text() == "Hello there"
 
 
@@ -172,7 +172,7 @@ async def test_a_reload_in_the_middle_of_an_answer_goes_on(
         await visit.page.locator(ANSWER).wait_for()
 
         assert await visit.page.locator("#m2 .body").inner_text() == ("one two three four five " * 20).strip()
-        assert await visit.page.locator("li.message").count() == 2
+        await expect(visit.page.locator("li.message")).to_have_count(2)
         assert await visit.page.input_value("#text") == "a draft"
 
 
@@ -370,8 +370,8 @@ class Scrolling:
         assert await resting_place(self.page, seen) == pytest.approx(before, abs=MOST_MOVED), seen
 
     async def check_kept(self) -> None:
-        assert await self.page.locator("#messages > .more").count() == 1
-        assert await self.page.locator("#messages > li.message").count() == MOST_KEPT
+        await expect(self.page.locator("#messages > .more")).to_have_count(1)
+        await expect(self.page.locator("#messages > li.message")).to_have_count(MOST_KEPT)
 
 
 async def test_an_answer_that_streams_behind_later_messages_leaves_the_order(
