@@ -198,6 +198,7 @@ async def test_children_that_die_while_all_are_replaced_leave_as_many_as_wanted(
             return steady == STEADY_LOOKS
 
         await until(is_steady)
+        assert all(child.number > 2 for child in supervised.supervisor.children)
 
 
 async def test_a_stop_during_the_start_ends_all(tmp_path: Path, listener: socket.socket) -> None:
