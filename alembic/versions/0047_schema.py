@@ -1,7 +1,9 @@
 """The whole schema, as db/tables and the front ends describe it: tables, indexes, functions and triggers.
 
-Until the first release a table is changed where it is described, and databases are made anew: the revision gets a new
-number, and the old one is added to UNRELEASED in db/connection/migrations.py. The release freezes this file.
+Tables that a later revision changed are created here as they were.
+
+Until the first release other tables are changed where they are described, and databases are made anew: the revision
+gets a new number, and the old one is added to UNRELEASED in db/connection/migrations.py. The release freezes this file.
 
 Revision ID: 0047
 Revises:
@@ -16,12 +18,66 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+CHANGED_LATER = {
+    "model_calls": (
+        """
+        create table model_calls (
+            id uuid not null,
+            owner_id uuid,
+            session_id uuid,
+            run_id uuid,
+            agent text default '' not null,
+            model text not null,
+            purpose text not null,
+            input_tokens integer,
+            output_tokens integer,
+            cached_tokens integer,
+            cache_write_tokens integer,
+            reasoning_tokens integer,
+            cost_usd numeric,
+            created_at timestamp with time zone default now() not null,
+            constraint model_calls_pkey primary key (id),
+            constraint model_calls_purpose_check check (purpose in ('answer', 'summary', 'embedding'))
+        )
+        """,
+        "create index model_calls_by_owner on model_calls (owner_id, created_at)",
+        "create index model_calls_by_time on model_calls using brin (created_at)",
+    ),
+    "run_events": (
+        """
+        create unlogged table run_events (
+            run_id uuid not null,
+            seq integer not null,
+            type text not null,
+            data json not null,
+            created_at timestamp with time zone default now() not null,
+            constraint run_events_pkey primary key (run_id, seq),
+            constraint run_events_type_check check (type in (
+                'run.started', 'context.compaction.started', 'context.compaction.finished', 'context.history.quoted',
+                'context.memories.quoted', 'reasoning.delta', 'message.delta', 'tool.call.delta', 'tool.call',
+                'tool.progress', 'tool.result', 'message.completed', 'run.waiting', 'run.completed', 'run.failed',
+                'run.cancelled', 'reset'
+            ))
+        ) with (
+            autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+            toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000
+        )
+        """,
+        "comment on column run_events.data is 'an event, pointing at the message or run it shows'",
+    ),
+}
+"""Statements that create the tables of this revision that later ones changed, by table."""
+
 
 def upgrade() -> None:
     """Create everything."""
     op.execute("set local lock_timeout = '3s'")
     import_tables()
-    METADATA.create_all(op.get_bind(), checkfirst=False)
+    as_described = [table for name, table in METADATA.tables.items() if name not in CHANGED_LATER]
+    METADATA.create_all(op.get_bind(), tables=as_described, checkfirst=False)
+    for statements in CHANGED_LATER.values():
+        for statement in statements:
+            op.execute(statement)
 
 
 def downgrade() -> None:

@@ -307,7 +307,11 @@ async def test_one_key_from_many_clients_at_once_is_one_run_and_as_many_equal_an
     assert (report.counts["runs"], report.counts["model calls"]) == (1, 1)
 
 
-UNLOGGED = "select relname from pg_class where relpersistence = 'u' and relkind = 'r' order by relname"
+UNLOGGED = """
+    select distinct coalesce(i.inhparent, c.oid)::regclass::text from pg_class c
+        left join pg_inherits i on i.inhrelid = c.oid
+    where c.relpersistence = 'u' and c.relkind = 'r' order by 1
+"""
 
 
 @dataclass(frozen=True, slots=True)

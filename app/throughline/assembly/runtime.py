@@ -342,6 +342,7 @@ def _side_jobs(  # noqa: PLR0913  # what the jobs need
 ) -> SideJobs:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
+        model_calls_months=settings.model_calls_retention_months,
         idempotency_keys_hours=settings.idempotency_keys_retention_hours,
         unused_summaries_days=settings.unused_summaries_retention_days,
         job_log_hours=settings.job_log_retention_hours,

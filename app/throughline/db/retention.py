@@ -1,21 +1,23 @@
-"""Deletion of expired rows, a small batch per statement.
+"""Deletion of expired rows, a small batch per statement; db/partitions.py drops whole partitions.
 
 Messages, runs and adopted summaries are kept. `turn/worker/retention.py` defines the retention periods.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.front_end_storage import FrontEndStorage
+from throughline.db.partitions import partitions_of_calls, partitions_of_runs
 from throughline.db.sessions.erasure import ErasureReach, erase_session
 from throughline.db.sessions.message_cache import MessageCache
 from throughline.db.sessions.quotations import hold_history
 from throughline.db.side_jobs import KINDS
 from throughline.db.statements.sql import sql
+from throughline.db.tables.runs import MODEL_CALLS, RUN_EVENTS
 from throughline.domain.basic_types import SessionId, UserId
 
 # Sessions that are erased after a time: archived ones, and those of requests that keep nothing.
@@ -121,32 +123,34 @@ _MADE_BEFORE = """
         || '00000000000000000000' as uuid)"""
 # Ids are UUIDv7: the first 48 bits are the creation time in milliseconds, so old rows come first in the index.
 
-_DELETE_EVENTS = sql(
-    """
+_DELETE_EVENTS = """
     with looked_at as materialized (
-        select distinct e.run_id from run_events e
+        select distinct e.run_id from {table} e
         where e.run_id > :after and e.run_id < {made_before} order by e.run_id limit :rows
     ), ended as (
         select r.id from runs r where r.id = any(array(select run_id from looked_at))
             and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
     ), of_ended as (
-        delete from run_events e where e.run_id = any(array(select id from ended)) returning e.run_id
+        delete from {table} e where e.run_id = any(array(select id from ended)) returning e.run_id
     ), erased as (
-        select e.run_id, e.seq from run_events e
+        select e.run_id, e.seq from {table} e
         where e.run_id = any(array(
             select l.run_id from looked_at l where not exists (select 1 from runs r where r.id = l.run_id)))
         for update of e skip locked
     ), of_erased as (
-        delete from run_events e using erased x where e.run_id = x.run_id and e.seq = x.seq returning e.run_id
+        delete from {table} e using erased x where e.run_id = x.run_id and e.seq = x.seq returning e.run_id
     )
     select (select count(distinct run_id) from of_ended) + (select count(distinct run_id) from of_erased) as units,
         (select count(*) from looked_at) as looked_at,
         (select run_id from looked_at order by run_id desc limit 1) as last_id
-""",
-    made_before=_MADE_BEFORE,
-)
+"""
 # The lock on a run's row covers all its events; events of an erased run have no readers. Rows are looked up by arrays
 # of ids, so that indexes are used even before table statistics exist.
+
+
+def _delete_events(table: str, *, is_cached: bool = True) -> Statement:
+    """Return the statement that deletes the events of a batch of runs from one partition of run_events."""
+    return replace(sql(_DELETE_EVENTS, table=table, made_before=_MADE_BEFORE), is_cached=is_cached)
 
 
 def _scan_batch(looked_at: str, free: str, gone: str) -> Statement:
@@ -232,7 +236,8 @@ def delete_batch(table: str, old: str, *, change: str = "") -> Statement:
 
 
 _STATEMENTS = {
-    "run_events": _DELETE_EVENTS,
+    "run_events": _delete_events(RUN_EVENTS.default),
+    "model_calls": delete_batch(MODEL_CALLS.default, "created_at < {before}"),
     "run_keys": _FORGET_RUN_KEYS,
     "session_keys": _FORGET_SESSION_KEYS,
     "segments": _DELETE_SEGMENTS,
@@ -245,6 +250,11 @@ _STATEMENTS = {
     "processes": delete_batch("processes", "heartbeat_at < {before}"),
     "access_tokens": delete_batch("access_tokens", "expires_at < {before}"),
 }
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of rows for metrics, where `name` is a kind or a partition of run_events."""
+    return RUN_EVENTS.table if name.startswith(f"{RUN_EVENTS.table}_") else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +279,17 @@ class RetentionRepository:
         self._statements = {**_STATEMENTS, **{kind: rows.batch for kind, rows in expiring.items()}}
         self.kept_hours = {kind: rows.hours for kind, rows in expiring.items()}
         """The retention period, in hours, of each kind of rows of front ends."""
+        self.partitions = (partitions_of_runs(transactions), partitions_of_calls(transactions))
 
     async def delete(self, kind: str, hours: int, after: UUID) -> BatchResult:
         """Delete, or clear, the next batch of rows of this kind older than `hours`, after the id `after`.
 
-        Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no summary version uses them
-        and their session has no unfinished run. Prepared summaries are deleted at any age, if the summary that they
-        were to replace is no longer adopted.
+        The kinds of partitioned tables are the rows of their default partitions. A partition of run_events is a kind,
+        too. Events are deleted by runs, RUNS_AT_ONCE at a time. Summary segments are deleted if no summary version uses
+        them and their session has no unfinished run. Prepared summaries are deleted at any age, if the summary that
+        they were to replace is no longer adopted.
         """
-        most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
-        found = (
-            await self._transactions.fetch(
-                self._statements[kind], hours=hours, after=after, rows=most, kinds=list(KINDS)
-            )
-        )[0]
+        most = RUNS_AT_ONCE if kind_of(kind) == RUN_EVENTS.table else ROWS_AT_ONCE
+        statement = self._statements.get(kind) or _delete_events(kind, is_cached=False)
+        found = (await self._transactions.fetch(statement, hours=hours, after=after, rows=most, kinds=list(KINDS)))[0]
         return BatchResult(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

@@ -1,14 +1,15 @@
 """Storage of model calls, and reports of what they used."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 
 from throughline.context.calibration import Calibration
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Repository
 from throughline.db.statements.rows import INSERT_CALLS, USAGE_COLUMNS, call_parameters, usage_from
-from throughline.db.statements.sql import sql
+from throughline.db.statements.sql import new_id, sql
+from throughline.db.tables.partitions import earlier_id, first_id
 from throughline.domain.basic_types import RunId, SessionId, UserId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.prompt import Usage
@@ -43,6 +44,15 @@ class CalibrationRepository(Repository):
 MOST_GROUPS = 10_000
 """Most groups of one report."""
 
+CLOCK_DIFFERENCE = timedelta(days=1)
+"""Most by which an id's time, of a process's clock, differs from its row's, of the database's.
+
+Ids choose the partitions to read, and times the rows.
+"""
+
+SESSION_CLOCK_DIFFERENCE = timedelta(hours=1)
+"""The same for the calls of a session, which are found by their ids' range."""
+
 _STORE = sql(
     INSERT_CALLS,
     payer="cast(:owner_id as uuid), cast(:session_id as uuid), cast(:run_id as uuid), cast(:agent as text)",
@@ -54,7 +64,7 @@ _SPENT = sql("""
         select c.run_id, coalesce(c.input_tokens, 0) + coalesce(c.output_tokens, 0) as tokens,
             coalesce(c.cost_usd, 0) as cost_usd
         from model_calls c
-        where c.owner_id = :owner_id and c.agent = :agent
+        where c.owner_id = :owner_id and c.agent = :agent and c.id >= :first_id
             and c.created_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
     ), open as materialized (
         select r.id, coalesce(r.claim_id, r.id) as claimed from runs r
@@ -89,7 +99,7 @@ _SUMS = ", ".join(f"sum(c.{name}) as {name}" for name in USAGE_COLUMNS.split(", 
 _REPORT = """
     select {keys} count(*) as calls, count(*) filter (where c.cost_usd is null) as unpriced_calls, {sums}
     from model_calls c left join users u on u.id = c.owner_id
-    where c.created_at >= :since and c.created_at < :until
+    where c.created_at >= :since and c.created_at < :until and c.id >= :first_id and c.id < :end_id
         and (cast(:owner_id as uuid) is null or c.owner_id = :owner_id)
     group by {groups} order by {order} limit :limit
 """
@@ -97,7 +107,8 @@ _REPORT = """
 
 _OF_SESSION = sql(
     """
-    select {sums} from model_calls c where c.session_id = :session_id and c.created_at >= :since
+    select {sums} from model_calls c
+    where c.session_id = :session_id and c.created_at >= :since and c.id >= :first_id
 """,
     sums=_SUMS,
 )
@@ -118,7 +129,8 @@ class UsageRepository(Repository):
             )
 
     async def spent_today(self, owner_id: UserId, agent: str, run_id: RunId | None = None) -> DaySpending:
-        (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent, run_id=run_id)
+        first = earlier_id(new_id(), timedelta(days=1) + CLOCK_DIFFERENCE)
+        (row,) = await self._transactions.fetch(_SPENT, owner_id=owner_id, agent=agent, run_id=run_id, first_id=first)
         return DaySpending(
             spent=Spending(int(row["tokens"]), row["cost_usd"]),
             ended=Spending(int(row["ended_tokens"]), row["ended_cost_usd"]),
@@ -128,7 +140,8 @@ class UsageRepository(Repository):
 
     async def of_session(self, session_id: SessionId, since: datetime) -> Usage:
         """Return what the calls made for the session since `since` have used together; all None without calls."""
-        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, since=since)
+        first = first_id(since, -SESSION_CLOCK_DIFFERENCE)
+        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, since=since, first_id=first)
         return usage_from(rows[0])
 
     async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
@@ -138,6 +151,8 @@ class UsageRepository(Repository):
             owner_id=query.owner_id,
             since=query.since,
             until=query.until,
+            first_id=first_id(query.since, -CLOCK_DIFFERENCE),
+            end_id=first_id(query.until, CLOCK_DIFFERENCE),
             limit=MOST_GROUPS + 1,
         )
         if len(rows) > MOST_GROUPS:

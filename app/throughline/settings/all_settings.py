@@ -122,8 +122,17 @@ class RetentionSettings(SettingsSection):
         24,
         ge=1,
         le=8760,
-        description="How long the events of an ended run are kept. Afterwards, events are reconstructed from the "
-        "stored messages.",
+        description="How long the events of an ended run are kept at least. They are deleted with those of all runs "
+        "created on the same day (UTC), up to a day later. Afterwards, events are reconstructed from the stored "
+        "messages.",
+    )
+    model_calls_retention_months: int | None = Field(
+        None,
+        ge=1,
+        le=120,
+        examples=["24"],
+        description="Records of what model calls cost are deleted, a month at a time, this many months after their "
+        "month. Unset: they are kept.",
     )
     idempotency_keys_retention_hours: int = Field(
         720,

@@ -1,15 +1,18 @@
 """Shared definitions of all tables: the metadata that migrations are compared with, and column types."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from sqlalchemy import DDL, BigInteger, DateTime, MetaData, Numeric, Text, Uuid, event, text
+from sqlalchemy import DDL, BigInteger, Connection, DateTime, MetaData, Numeric, Table, Text, Uuid, event, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.schema import ExecutableDDLElement
+
+from throughline.db.tables.partitions import Partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,18 @@ class Trigger:
 class Base(DeclarativeBase):
     """Base class of the table models. They only describe the schema; statements are SQL in the repositories.
 
-    `functions` are created after the table and dropped after it. Alembic does not compare them.
+    `functions` are created after the table and dropped after it; so are the first partitions of a table with
+    `partitions`. Alembic does not compare them.
     """
 
     functions: ClassVar[tuple[Function | Trigger, ...]] = ()
+    partitions: ClassVar[Partitioned | None] = None
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Map the class, and let its functions be created and dropped with its table."""
+        """Map the class, and let its partitions and functions be created and dropped with its table."""
         super().__init_subclass__(**options)
+        if cls.partitions is not None:
+            event.listen(cls.__table__, "after_create", _first_partitions(cls.partitions))
         for one in cls.functions:
             for statement in one.statements():
                 event.listen(cls.__table__, "after_create", _ddl(statement))
@@ -107,6 +114,17 @@ def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: o
 def one_of(column: str, values: tuple[str, ...]) -> str:
     """Return the condition of a CHECK constraint: the column has one of these values."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"
+
+
+def _first_partitions(partitioned: Partitioned) -> Callable[..., None]:
+    """Return the function that SQLAlchemy calls after it has created the table."""
+
+    def create(_table: Table, connection: Connection, **_options: object) -> None:
+        now = connection.execute(text("select now()")).scalar_one()
+        for statement in partitioned.create_first(now):
+            connection.exec_driver_sql(statement)
+
+    return create
 
 
 def _ddl(statement: str) -> ExecutableDDLElement:

@@ -31,12 +31,18 @@ from throughline.db.tables.columns import (
     one_of,
     vacuumed,
 )
+from throughline.db.tables.partitions import Partitioned, PartitionPeriod
 from throughline.db.tables.sessions import SOURCES
 from throughline.domain.events import EventType
 from throughline.domain.run import RunStatus
 from throughline.domain.usage_report import CallPurpose
 
 UNFINISHED = "status in ('queued', 'running', 'waiting')"
+MODEL_CALLS = Partitioned("model_calls", "id", PartitionPeriod.MONTH)
+# Rows of the default partition, and of runs that outlive their day, are deleted one by one.
+RUN_EVENTS = Partitioned(
+    "run_events", "run_id", PartitionPeriod.DAY, is_unlogged=True, storage=vacuumed(1_000, toast=True)
+)
 
 
 class RunRow(Base):
@@ -134,13 +140,16 @@ class ModelCallRow(Base):
 
     `cost_usd` is null if the price was unknown. There are no foreign keys: nothing is looked up by session and run, and
     the row outlives an erased session, because it holds no text.
+
+    Partitioned by month, so that retention drops months.
     """
 
     __tablename__ = "model_calls"
+    partitions = MODEL_CALLS
     __table_args__ = (
         CheckConstraint(one_of("purpose", tuple(purpose.value for purpose in CallPurpose)), name="purpose"),
         Index("model_calls_by_owner", "owner_id", "created_at"),
-        Index("model_calls_by_time", "created_at", postgresql_using="brin"),
+        MODEL_CALLS.options,
     )
 
     id: Mapped[Key]
@@ -178,14 +187,16 @@ class RunEventRow(Base):
 
     Unlogged: a server crash empties the table, and readers start over from the stored messages.
 
+    Partitioned by the day on which the run was created, so that retention drops days.
+
     No foreign key: every insert already locks its run's row, and a key check per event would cost more than the row.
     """
 
     __tablename__ = "run_events"
+    partitions = RUN_EVENTS
     __table_args__ = (
         CheckConstraint(one_of("type", tuple(event.value for event in EventType)), name="type"),
-        # Retention deletes the oldest rows and starts each run there, so that end must be vacuumed soon.
-        {"prefixes": ["UNLOGGED"], "postgresql_with": vacuumed(1_000, toast=True)},
+        RUN_EVENTS.options,
     )
 
     run_id: Mapped[Key]

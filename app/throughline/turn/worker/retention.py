@@ -1,6 +1,6 @@
 """The retention job: deletes expired rows in batches, with pauses between them to limit the database's load."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,13 +9,23 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.retention import BEFORE_ALL, FIRST_ID, BatchResult, OldSession, OldSessions, RetentionRepository
+from throughline.db.partitions import Dropped, PartitionRepository
+from throughline.db.retention import (
+    BEFORE_ALL,
+    FIRST_ID,
+    BatchResult,
+    OldSession,
+    OldSessions,
+    RetentionRepository,
+    kind_of,
+)
 from throughline.db.side_jobs import ARCHIVED_SESSIONS, EXPIRED_SESSIONS, RETENTION, UNUSED_SUMMARIES, Schedule
 from throughline.domain.basic_types import Clock
-from throughline.domain.errors import DatabaseUnavailable, SessionBusy, TemporaryError
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, SessionBusy, TemporaryError
 
 PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
+LONGEST_MONTH_DAYS = 31
 EVERY, DAILY = timedelta(minutes=15), timedelta(days=1)
 DAILY_AT = timedelta(hours=3, minutes=41)
 SILENT_PROCESS_HOURS = 24
@@ -28,12 +38,13 @@ A process that ended without notice stays visible for a day. An expired token is
 log = structlog.get_logger(__name__)
 
 NOTHING_MORE = BatchResult(deleted=0, last=None)
+NONE_DROPPED = Dropped(0)
 
 
 class RetentionMetrics(Protocol):
     """Metrics of retention by kind: the kinds of `db/retention.py` and of front ends, and `archived_sessions`.
 
-    `run_events` are counted in runs.
+    `run_events` are counted in runs. `run_events_days` and `model_calls_months` count dropped partitions.
     """
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
@@ -53,25 +64,33 @@ class RetentionMetrics(Protocol):
 class RetentionConfig:
     """Retention periods: events of ended runs, idempotency keys, unused segments of summaries, records of failed jobs.
 
-    With `idempotency_keys_hours` 0 idempotency keys are kept forever. `budget_seconds` limits one run of the job to two
-    thirds of its interval, so that runs do not overlap.
+    With `idempotency_keys_hours` 0 idempotency keys are kept forever, model calls with `model_calls_months` None.
+    `budget_seconds` limits one run of the job to two thirds of its interval, so that runs do not overlap.
     """
 
     run_events_hours: int = 24
+    model_calls_months: int | None = None
     idempotency_keys_hours: int = 720
     unused_summaries_days: int = 30
     job_log_hours: int = 72
     budget_seconds: float = 600.0
 
     @property
+    def hours_by_table(self) -> Mapping[str, int]:
+        """The retention period, in hours, of each partitioned table; tables that are kept forever are left out."""
+        months = self.model_calls_months
+        calls = {} if months is None else {"model_calls": months * LONGEST_MONTH_DAYS * HOURS_PER_DAY}
+        return {"run_events": self.run_events_hours, **calls}
+
+    @property
     def hours_by_kind(self) -> Mapping[str, int]:
         """The retention period, in hours, of each kind of row that is deleted every 15 minutes.
 
-        Idempotency keys are left out if they are kept forever.
+        What is kept forever is left out.
         """
         keys = dict.fromkeys(("run_keys", "session_keys"), self.idempotency_keys_hours)
         return {
-            "run_events": self.run_events_hours,
+            **self.hours_by_table,
             "job_log": self.job_log_hours,
             "jobs": self.job_log_hours,
             **KEPT_HOURS,
@@ -91,8 +110,10 @@ class Retention:
         self._config = config
 
     async def run(self) -> None:
-        """Delete expired rows and clear expired idempotency keys."""
-        await self._delete({**self._config.hours_by_kind, **self._repository.kept_hours})
+        """Make and drop partitions, delete expired rows, and clear expired idempotency keys."""
+        left = [name for each in self._repository.partitions for name in await self._change_partitions(each)]
+        of_partitions = dict.fromkeys(left, self._config.run_events_hours)
+        await self._delete({**self._config.hours_by_kind, **self._repository.kept_hours, **of_partitions})
 
     async def run_daily(self) -> None:
         """Delete prepared summaries that no longer fit the adopted one, and old segments that no summary uses.
@@ -106,6 +127,24 @@ class Retention:
     def schedules(self) -> tuple[Schedule, ...]:
         """Return the schedules of `run` (every 15 minutes) and `run_daily`."""
         return (Schedule(RETENTION, EVERY, self.run), Schedule(UNUSED_SUMMARIES, DAILY, self.run_daily, at=DAILY_AT))
+
+    async def _change_partitions(self, partitions: PartitionRepository) -> Sequence[str]:
+        """Create the next partitions and drop the expired ones; return expired ones that must stay.
+
+        What fails is tried again by the next run. Meanwhile rows without a partition go into the default one.
+        """
+        hours = self._config.hours_by_table.get(partitions.table)
+        try:
+            created = await partitions.prepare()
+            dropped = NONE_DROPPED if hours is None else await partitions.drop_expired(hours)
+        except (TemporaryError, DatabaseUnusable) as error:
+            self._metrics.retention_failed(kind=partitions.kind)
+            log.warning("partitions not changed, retried later", kind=partitions.kind, error=str(error))
+            return ()
+        if created or dropped.count:
+            log.info("partitions changed", kind=partitions.kind, created=created, dropped=dropped.count)
+        self._metrics.retention_deleted(kind=partitions.kind, count=dropped.count)
+        return dropped.left
 
     async def _delete(self, hours: Mapping[str, int]) -> None:
         """Delete a batch of each kind in turn, until no rows are left or the time is used up.
@@ -125,7 +164,7 @@ class Retention:
             await self._clock.sleep(PAUSE_SECONDS)
         log.info("retention run ended, deleted or cleared by kind", **deleted)
         for kind in places:
-            self._metrics.retention_out_of_time(kind=kind)
+            self._metrics.retention_out_of_time(kind=kind_of(kind))
             log.warning("retention stopped before all old rows were deleted", kind=kind)
 
     async def _delete_batch(self, kind: str, hours: int, after: UUID) -> BatchResult:
@@ -133,10 +172,10 @@ class Retention:
         try:
             looked = await self._repository.delete(kind, hours, after)
         except TemporaryError as error:
-            self._metrics.retention_failed(kind=kind)
+            self._metrics.retention_failed(kind=kind_of(kind))
             log.warning("deletion of old rows failed, kind skipped", kind=kind, error=error.code)
             return NOTHING_MORE
-        self._metrics.retention_deleted(kind=kind, count=looked.deleted)
+        self._metrics.retention_deleted(kind=kind_of(kind), count=looked.deleted)
         return looked
 
 
