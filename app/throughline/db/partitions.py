@@ -37,8 +37,7 @@ _LIST = sql("""
 """)
 _BOUNDS = re.compile(r"FROM \((?:MINVALUE|'(?P<first>[0-9a-f-]+)')\) TO \('(?P<end>[0-9a-f-]+)'\)")
 
-# Both run and events of a run that somebody erased are gone. Rows are looked up by arrays of ids, so that the index is
-# used even before table statistics exist.
+# An erased run has no row here: events that it left have no readers and need not be kept.
 _UNEXPIRED_RUNS = sql("""
     with looked_at as materialized (
         select r.id, r.finished_at from runs r where r.id >= :after and r.id < :before order by r.id limit :rows

@@ -148,7 +148,7 @@ _DELETE_EVENTS = """
 # of ids, so that indexes are used even before table statistics exist.
 
 
-def _delete_events(table: str, *, is_cached: bool = True) -> Statement:
+def delete_events(table: str, *, is_cached: bool = True) -> Statement:
     """Return the statement that deletes the events of a batch of runs from one partition of run_events."""
     return replace(sql(_DELETE_EVENTS, table=table, made_before=_MADE_BEFORE), is_cached=is_cached)
 
@@ -236,7 +236,7 @@ def delete_batch(table: str, old: str, *, change: str = "") -> Statement:
 
 
 _STATEMENTS = {
-    "run_events": _delete_events(RUN_EVENTS.default),
+    "run_events": delete_events(RUN_EVENTS.default),
     "model_calls": delete_batch(MODEL_CALLS.default, "created_at < {before}"),
     "run_keys": _FORGET_RUN_KEYS,
     "session_keys": _FORGET_SESSION_KEYS,
@@ -290,6 +290,6 @@ class RetentionRepository:
         they were to replace is no longer adopted.
         """
         most = RUNS_AT_ONCE if kind_of(kind) == RUN_EVENTS.table else ROWS_AT_ONCE
-        statement = self._statements.get(kind) or _delete_events(kind, is_cached=False)
+        statement = self._statements.get(kind) or delete_events(kind, is_cached=False)
         found = (await self._transactions.fetch(statement, hours=hours, after=after, rows=most, kinds=list(KINDS)))[0]
         return BatchResult(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)
