@@ -1,6 +1,6 @@
 """The whole schema, as db/tables and the front ends describe it: tables, indexes, functions and triggers.
 
-Tables that a later revision changed are created here as they were.
+What a later revision changed is created here as it was.
 
 Until the first release other tables are changed where they are described, and databases are made anew: the revision
 gets a new number, and the old one is added to UNRELEASED in db/connection/migrations.py. The release freezes this file.
@@ -68,6 +68,21 @@ CHANGED_LATER = {
 }
 """Statements that create the tables of this revision that later ones changed, by table."""
 
+NOTIFY_OF_JOBS = (
+    """
+    create function announce_job() returns trigger language plpgsql as $$
+    begin
+    perform pg_notify('throughline', 'j:'); return null;
+    end
+    $$
+    """,
+    """
+    create trigger announce_job after insert or update of due_at on jobs for each row when (new.due_at <= now())
+    execute function announce_job()
+    """,
+)
+"""Statements that create the trigger of this revision that a later one dropped."""
+
 
 def upgrade() -> None:
     """Create everything."""
@@ -75,7 +90,7 @@ def upgrade() -> None:
     import_tables()
     as_described = [table for name, table in METADATA.tables.items() if name not in CHANGED_LATER]
     METADATA.create_all(op.get_bind(), tables=as_described, checkfirst=False)
-    for statements in CHANGED_LATER.values():
+    for statements in (*CHANGED_LATER.values(), NOTIFY_OF_JOBS):
         for statement in statements:
             op.execute(statement)
 
@@ -86,3 +101,4 @@ def downgrade() -> None:
     op.execute("drop table if exists memory_embeddings")
     import_tables()
     METADATA.drop_all(op.get_bind(), checkfirst=True)
+    op.execute("drop function announce_job()")

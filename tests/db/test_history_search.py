@@ -328,7 +328,7 @@ async def test_a_search_of_many_sessions_reads_only_their_terms_once(
     await run_sql(database_url, statistics or "select 1")
     pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
     transactions = ExplainedTransactions(pool, "scored as")
-    history = SearchRepository(transactions, database.messages, "english")
+    history = SearchRepository(transactions, database.messages, database.jobs, "english")
 
     await history.search(conversation.owner_id, None, HistoryQuery("where does the kestrel hover"))
     await pool.close()
@@ -346,7 +346,7 @@ async def test_only_a_search_of_one_session_keeps_its_plan(
     await conversation.say("The kestrel hovers over the field.")
     pool = ConnectionPool(parse_address(database_url), PoolConfig(1, 5.0))
     transactions = Transactions(pool)
-    history = SearchRepository(transactions, database.messages, "english")
+    history = SearchRepository(transactions, database.messages, database.jobs, "english")
 
     session_id = conversation.session.id if is_one_session else None
     for _ in range(2):

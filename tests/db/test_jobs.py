@@ -7,18 +7,22 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.pooler import shared_address
+from fakes.conversations import Conversation, answer_message
+from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.database import Database
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.sessions.branch import NewBranch
+from throughline.db.sessions.import_messages import Imported
 from throughline.db.side_jobs import ENQUEUE_SUMMARY, Job, JobClaim, JobQueue, PutBack, Schedule, TakenJob, enqueue_job
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.basic_types import UserId
-from throughline.domain.run import RowLease
+from throughline.domain.message import Source
+from throughline.domain.run import Outcome, RowLease, RunStatus
 from throughline.turn.worker.jobs import NotDone
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
@@ -87,26 +91,84 @@ async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
     assert await run_sql(database_url, "select name from users") == [("anna",)]
 
 
-async def test_a_job_put_in_line_wakes_those_who_take_jobs(database: Database) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
-        while not database.notifier.is_listening:
-            await asyncio.sleep(0.01)
-    await database.jobs.work.wait(0.01)  # a new connection wakes, too
-
-    await database.jobs.enqueue(JOB)
-
-    assert await database.jobs.work.wait(HANG_SECONDS)
+async def _nothing() -> None:
+    pass
 
 
-async def test_a_job_put_back_wakes_those_who_take_jobs(database: Database) -> None:
-    await database.jobs.enqueue(JOB)
-    taken = await take(database)
-    while await database.jobs.work.wait(0.2):
-        pass
+HOURLY = Schedule("hourly", timedelta(hours=1), _nothing)
 
-    await database.jobs.put_back(taken.lease, PutBack())
 
-    assert await database.jobs.work.wait(HANG_SECONDS)
+async def put_back(conversation: Conversation) -> None:
+    taken = await take(conversation.database)
+    await conversation.database.jobs.put_back(taken.lease, PutBack())
+
+
+async def finish_while_asked_again(conversation: Conversation) -> None:
+    taken = await take(conversation.database)
+    await conversation.database.jobs.enqueue(JOB)
+    await conversation.database.jobs.finish(taken.lease)
+
+
+async def import_a_session(conversation: Conversation) -> None:
+    new = Imported(conversation.owner_id, "assistant", "", Source.API, {})
+    await conversation.database.sessions.import_conversation(new, [])
+
+
+async def branch(conversation: Conversation) -> None:
+    new = NewBranch(conversation.owner_id, conversation.session.id, at=1, source=Source.API)
+    await conversation.database.sessions.branch(new)
+
+
+async def end_a_turn_that_makes_a_summary_due(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"), is_summary_due=True)
+    await conversation.database.runs.finish(claimed.lease, outcome, (), 1)
+
+
+async def adopt_a_summary(conversation: Conversation) -> None:
+    await conversation.adopt((await conversation.messages())[0])
+
+
+WAYS: dict[str, Callable[[Conversation], Awaitable[object]]] = {
+    "enqueued": lambda conversation: conversation.database.jobs.enqueue(OTHERS[0]),
+    "put back": put_back,
+    "asked for again": finish_while_asked_again,
+    "of a period": lambda conversation: conversation.database.jobs.put_due([HOURLY]),
+    "of an import": import_a_session,
+    "of a branch": branch,
+    "of a turn": end_a_turn_that_makes_a_summary_due,
+    "of an adoption": adopt_a_summary,
+    "of a request": lambda conversation: conversation.database.summaries.ask_for_next(conversation.session.id),
+    "of the index": lambda conversation: conversation.database.history.enqueue_indexing(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_job_that_can_be_claimed_wakes_the_processes_that_take_jobs(
+    conversation: Conversation, database_url: str, way: str
+) -> None:
+    await conversation.say("hello")
+    await run_sql(database_url, "update sessions set unindexed_since = now() - interval '1 day'")
+    await conversation.database.jobs.enqueue(JOB)
+    await conversation.database.jobs.put_due([HOURLY])
+    await run_sql(database_url, "update job_schedules set period = period - interval '1 day'")
+    elsewhere = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1))
+    databases = (conversation.database, elsewhere)
+    await until(lambda: all(database.notifier.is_listening for database in databases))
+    for database in databases:
+        while await database.jobs.work.wait(0.1):  # a new connection wakes, too
+            pass
+
+    await WAYS[way](conversation)
+
+    assert [await database.jobs.work.wait(HANG_SECONDS) for database in databases] == [True, True]
+    await elsewhere.close()
+
+
+async def test_a_transaction_that_queues_a_job_notifies_nobody_itself(database_url: str) -> None:
+    found = await run_sql(database_url, "select proname from pg_proc where prosrc ilike '%pg_notify(%'")
+
+    assert found == []
 
 
 async def test_a_job_held_by_the_claimer_is_not_claimed_though_its_lease_ran_out(
@@ -200,13 +262,7 @@ async def test_jobs_of_owners_who_have_their_share_are_passed_over(database: Dat
 async def test_work_by_the_clock_is_put_in_line_once_in_a_period_by_all_processes(
     database: Database, database_url: str
 ) -> None:
-    async def nothing() -> None:
-        pass
-
-    schedules = [
-        Schedule("hourly", timedelta(hours=1), nothing),
-        Schedule("daily", timedelta(days=1), nothing, at=timedelta(hours=3, minutes=41)),
-    ]
+    schedules = [HOURLY, Schedule("daily", timedelta(days=1), _nothing, at=timedelta(hours=3, minutes=41))]
     await database.jobs.put_due(schedules)
     new = await run_sql(database_url, QUEUED)
     await run_sql(database_url, "update job_schedules set period = period - interval '1 day' where kind = 'daily'")

@@ -96,7 +96,9 @@ async def test_an_incomplete_search_names_the_sessions_and_has_them_indexed(
 ) -> None:
     await conversation.say(*numbered(PER_BLOCK + 1))
     pool = ConnectionPool(shared_address(database_url), PoolConfig(2, 5.0))
-    history = SearchRepository(Transactions(pool), conversation.database.messages, "english", out_of_time())
+    history = SearchRepository(
+        Transactions(pool), conversation.database.messages, conversation.database.jobs, "english", out_of_time()
+    )
 
     first = await history.search(conversation.owner_id, None, HistoryQuery("lantern1"))
     queued = await run_sql(database_url, QUEUED)
@@ -131,7 +133,9 @@ async def test_a_search_that_cannot_write_the_index_answers_without(
 ) -> None:
     await conversation.say(*numbered(1))
     pool = ConnectionPool(parse_address(database_url), PoolConfig(2, 5.0))
-    history = SearchRepository(BusyTransactions(pool), conversation.database.messages, "english", time.monotonic)
+    history = SearchRepository(
+        BusyTransactions(pool), conversation.database.messages, conversation.database.jobs, "english", time.monotonic
+    )
 
     with capture_logs() as logs:
         found = await history.search(conversation.owner_id, None, HistoryQuery("lantern1"))

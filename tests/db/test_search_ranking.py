@@ -349,7 +349,7 @@ async def test_many_sessions_are_indexed_with_few_statements(
     conversation: Conversation, transactions: WatchedTransactions, database_url: str
 ) -> None:
     await fill(database_url, conversation, sessions=300, messages=3)
-    history = SearchRepository(transactions, conversation.database.messages, "english")
+    history = SearchRepository(transactions, conversation.database.messages, conversation.database.jobs, "english")
 
     messages, is_more_due = await history.index_owner(conversation.owner_id)
 
@@ -462,7 +462,9 @@ async def test_a_session_that_cannot_be_indexed_stops_no_other(
     transactions = LockedTransactions(pool)
     transactions.locked = sessions[1]
 
-    indexed = await SearchRepository(transactions, database.messages, "english").index_owner(conversation.owner_id)
+    indexed = await SearchRepository(transactions, database.messages, database.jobs, "english").index_owner(
+        conversation.owner_id
+    )
     await pool.close()
 
     assert indexed == (6, True)

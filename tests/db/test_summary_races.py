@@ -17,6 +17,7 @@ from fakes.conversations import (
 )
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
@@ -368,8 +369,9 @@ class ForgetfulTransactions(Transactions):
 
 @pytest.fixture
 async def summaries(database_url: str) -> AsyncGenerator[SummaryRepository]:
-    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
-    yield SummaryRepository(ForgetfulTransactions(pool))
+    address = shared_address(database_url)
+    pool = ConnectionPool(address, PoolConfig(size=2, timeout_seconds=5))
+    yield SummaryRepository(ForgetfulTransactions(pool), Notifier(address))
     await pool.close()
 
 

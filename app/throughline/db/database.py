@@ -209,13 +209,18 @@ class Database:
         self.sessions = SessionRepository(transactions, self.notifier, loaded)
         self.messages = MessageRepository(transactions, loaded)
         self.citations = CitationRepository(transactions)
-        self.history = SearchRepository(transactions, self.messages, config.search_language)
+        self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
+        self.jobs = JobQueue(transactions, self._leases, self.notifier)
+        self.history = SearchRepository(transactions, self.messages, self.jobs, config.search_language)
         self.memories = MemoryRepository(transactions, config.search_language)
         self.memory_vectors, self.message_vectors = (
             MemoryVectorRepository(transactions),
             MessageVectorRepository(transactions),
         )
-        self.summaries, self.calibrations = SummaryRepository(transactions), CalibrationRepository(transactions)
+        self.summaries, self.calibrations = (
+            SummaryRepository(transactions, self.notifier),
+            CalibrationRepository(transactions),
+        )
         self.archived_sessions, self.expired_sessions = (
             OldSessions(transactions, loaded, ARCHIVED),
             OldSessions(transactions, loaded, EXPIRED),
@@ -223,8 +228,6 @@ class Database:
         self.pins, self.participants = PinRepository(transactions), ParticipantRepository(transactions, front_ends)
         self.events = EventRepository(transactions, self.notifier)
         self.followed_runs = RunFollower(transactions, self.notifier, self.events)
-        self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
-        self.jobs = JobQueue(transactions, self._leases, self.notifier.jobs)
         self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, transactions)
         self.runs = RunRepository(transactions, self._leases, self.notifier, config.caps, loaded)

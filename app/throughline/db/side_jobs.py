@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from throughline.db.connection.notifier import Signal
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
@@ -151,6 +151,7 @@ _FINISH = sql(
     update jobs j set {released}, seq = default, created_at = now(), due_at = now(), attempt = 0, failures = 0,
         is_continued = false
     from held where j.id = held.id and held.is_asked_again
+    returning j.id
 """,
     held=HELD,
     released=RELEASED,
@@ -161,6 +162,7 @@ _PUT_BACK = sql(
         due_at = now() + make_interval(secs => :delay_seconds),
         attempt = :attempt, failures = :failures, is_continued = :is_continued
     where {held}
+    returning id
 """,
     held=HELD,
     released=RELEASED,
@@ -178,6 +180,7 @@ _PUT_DUE = sql("""
     )
     insert into jobs (kind, subject) select b.kind, '' from begun b join job_schedules known on known.kind = b.kind
     on conflict (kind, subject) do nothing
+    returning id
 """)
 _WAITING = sql("""
     select kind, count(*) as jobs,
@@ -189,8 +192,8 @@ _WAITING = sql("""
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Queue the job as part of the transaction; return False if it exists already, waiting or under way.
 
-    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING. A
-    trigger notifies workers when the transaction commits.
+    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING. Whoever commits the
+    transaction calls `Notifier.announce_jobs` afterwards.
     """
     rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)
     return bool(rows) and bool(rows[0]["is_new"])
@@ -207,15 +210,19 @@ class JobQueue:
     `work` is woken when a job was queued, or put back to be claimed at once.
     """
 
-    def __init__(self, transactions: Transactions, leases: Transactions, work: Signal) -> None:
-        """Use `transactions`, but `leases` for renewals."""
-        self.work = work
+    def __init__(self, transactions: Transactions, leases: Transactions, notifier: Notifier) -> None:
+        """Use `transactions`, but `leases` for renewals; notify the processes that claim jobs through `notifier`."""
+        self.work = notifier.jobs
+        self._notifier = notifier
         self._transactions = transactions
         self._leases = leases
 
     async def enqueue(self, job: Job) -> bool:
         """Queue the job in one statement; return False if it exists already."""
-        return await enqueue_job(self._transactions, job)
+        is_new = await enqueue_job(self._transactions, job)
+        if is_new:
+            self._notifier.announce_jobs()
+        return is_new
 
     async def claim(self, claim: JobClaim) -> TakenJob | None:
         """Claim the next due job or one whose lease has expired, None if there is none.
@@ -248,11 +255,13 @@ class JobQueue:
 
         A job that was queued again meanwhile returns to the queue as a new job. Idempotent.
         """
-        await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, has_failed=has_failed)
+        queued_again = await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, has_failed=has_failed)
+        if queued_again:
+            self._notifier.announce_jobs()
 
     async def put_back(self, lease: RowLease, put_back: PutBack) -> None:
         """Put the job at the end of the queue and end its lease; do nothing if the lease is lost."""
-        await self._transactions.fetch(
+        queued = await self._transactions.fetch(
             _PUT_BACK,
             id=lease.id,
             fence=lease.fence,
@@ -261,18 +270,22 @@ class JobQueue:
             failures=put_back.failures,
             is_continued=put_back.is_continued,
         )
+        if queued and put_back.delay <= timedelta(0):
+            self._notifier.announce_jobs()
 
     async def put_due(self, schedules: Sequence[Schedule]) -> None:
         """Queue the schedules' jobs whose next period has begun, once for all processes.
 
         A schedule that was never seen before waits for its next period.
         """
-        await self._transactions.fetch(
+        queued = await self._transactions.fetch(
             _PUT_DUE,
             kinds=[schedule.kind for schedule in schedules],
             every=[schedule.every.total_seconds() for schedule in schedules],
             at=[schedule.at.total_seconds() for schedule in schedules],
         )
+        if queued:
+            self._notifier.announce_jobs()
 
     async def waiting(self) -> tuple[WaitingJobs, ...]:
         """Return the waiting jobs by kind; kinds without waiting jobs are left out."""

@@ -108,8 +108,7 @@ class Notification:
     """The changes that one notification reports.
 
     `events`: runs with new events. `ends`: the runs among `events` that may have ended or were erased. `cancels`: runs
-    that must stop. `has_work`: a run is queued. `has_jobs`: a side job was queued; only a trigger of the jobs table
-    sends this.
+    that must stop. `has_work`: a run is queued. `has_jobs`: a side job can be claimed.
     """
 
     events: frozenset[RunId] = frozenset()
@@ -120,14 +119,12 @@ class Notification:
 
 
 def write_payloads(notification: Notification) -> tuple[str, ...]:
-    """Return the payloads for a notification, of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`.
-
-    `has_jobs` has no payload here: the database trigger sends it as `j:`.
-    """
+    """Return a notification's payloads, of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>`, `w:` and `j:`."""
     payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
     payloads += [f"d:{chunk}" for chunk in _chunks(notification.ends)]
     payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]
-    return (*payloads, "w:") if notification.has_work else tuple(payloads)
+    payloads += ["w:"] * notification.has_work + ["j:"] * notification.has_jobs
+    return tuple(payloads)
 
 
 def read_payload(payload: str) -> Notification:
@@ -300,7 +297,7 @@ class Notifier:
         self._events: set[RunId] = set()
         self._ends: set[RunId] = set()
         self._cancels: set[RunId] = set()
-        self._has_work = False
+        self._has_work = self._has_jobs = False
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -376,6 +373,12 @@ class Notifier:
         self._has_work = True
         self._send_soon()
 
+    def announce_jobs(self) -> None:
+        """Notify all processes that a side job can be claimed. Call it after the commit. Returns at once."""
+        self.jobs.wake()
+        self._has_jobs = True
+        self._send_soon()
+
     def announce_cancel(self, run_id: RunId) -> None:
         """Call this process's `on_cancel` callbacks, and notify all other processes that the run must stop.
 
@@ -391,15 +394,19 @@ class Notifier:
 
     async def _send(self) -> None:
         """Send pending notifications until there are none, collecting them for GATHER_SECONDS per statement."""
-        while self._events or self._cancels or self._has_work:
+        while self._events or self._cancels or self._has_work or self._has_jobs:
             await asyncio.sleep(GATHER_SECONDS)
             notification = Notification(
-                frozenset(self._events), frozenset(self._cancels), self._has_work, frozenset(self._ends)
+                events=frozenset(self._events),
+                cancels=frozenset(self._cancels),
+                has_work=self._has_work,
+                ends=frozenset(self._ends),
+                has_jobs=self._has_jobs,
             )
             self._events.clear()
             self._ends.clear()
             self._cancels.clear()
-            self._has_work = False
+            self._has_work = self._has_jobs = False
             await self._listener.send(write_payloads(notification))
 
     def _receive_payload(self, payload: str) -> None:

@@ -199,11 +199,15 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The ended run, the events stored with its end, and whether its owner may have queued runs."""
+    """The ended run, and the events stored with its end.
+
+    `has_queued` says whether its owner may have queued runs, `may_have_job` whether a side job may have been queued.
+    """
 
     run: Run
     events: Sequence[NewEvent]
     has_queued: bool
+    may_have_job: bool = True
 
 
 async def finish_in_one_statement(tx: Statements, end: Ending) -> Finished | None:
@@ -254,7 +258,7 @@ def _read(row: Row, end: Ending) -> Finished:
     run, wait = run_from(row), end.outcome.wait
     last = ending(run, _answer(row)) if wait is None else (RunWaiting(run, wait.message_id),)
     events = (*end.unstored, *numbered(end.next_seq, last))
-    return Finished(run, events, has_queued=row["has_queued"])
+    return Finished(run, events, has_queued=row["has_queued"], may_have_job=_is_summary_due(end.outcome))
 
 
 async def _ended_before(tx: Statements, lease: Lease) -> Finished:
@@ -280,6 +284,11 @@ def numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
     return tuple(NewEvent(first_seq + index, event) for index, event in enumerate(events))
 
 
+def _is_summary_due(outcome: Outcome) -> bool:
+    """Return whether to queue the summary job. After a failed or cancelled turn the job checks itself if one is due."""
+    return outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED
+
+
 def _parameters(outcome: Outcome) -> dict[str, object]:
     return {
         "status": outcome.status.value,
@@ -287,8 +296,7 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         **call_parameters(outcome.calls),
         **_error_parameters(outcome.error),
         "context": None if outcome.context is None else to_json(outcome.context),
-        # After a failed or cancelled turn the job itself checks whether a summary is due.
-        "is_summary_due": outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED,
+        "is_summary_due": _is_summary_due(outcome),
         "answers": 0 if outcome.answer is None else 1,
         "step": ANSWER_STEP,
         **message_parameters(outcome.answer or _NO_ANSWER),

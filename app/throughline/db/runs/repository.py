@@ -138,6 +138,8 @@ class RunRepository:
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
         self._notifier.announce_events(finished.run.id, finished.events)
+        if finished.may_have_job:
+            self._notifier.announce_jobs()
         if finished.has_queued or self._notifier.work.times != times:  # a claim meanwhile counted this run as running
             self._notifier.work.wake()
         return finished.run

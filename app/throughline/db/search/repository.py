@@ -30,7 +30,7 @@ from throughline.db.search.query import MAX_QUERY_CHARACTERS, ReadQuery, cues_of
 from throughline.db.search.rank import CANDIDATES, FEW_CANDIDATES, PINNED, BestRows, SearchRequest, find, find_newest
 from throughline.db.search.scores import Ranking
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
-from throughline.db.side_jobs import enqueue_job, index_job
+from throughline.db.side_jobs import JobQueue, index_job
 from throughline.db.statements.rows import MESSAGE_COLUMNS, message_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.basic_types import SessionId, UserId
@@ -325,15 +325,17 @@ class SearchRepository:
         self,
         transactions: Transactions,
         messages: MessageRepository,
+        jobs: JobQueue,
         language: str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Use `transactions`; stem words by the rules of `language`. Raises SettingInvalid.
 
-        `now` returns monotonic seconds.
+        Indexing that remains is queued in `jobs`. `now` returns monotonic seconds.
         """
         self._transactions = transactions
         self._messages = messages
+        self._jobs = jobs
         self._analyzer = Analyzer(language)
         self._index = HistoryIndex(transactions, self._analyzer)
         self._catch_up = CatchUp(self._index, now)
@@ -390,7 +392,7 @@ class SearchRepository:
         found = await find(self._transactions, request, entries, ranking, RECALL_TOOLS)
         if left:
             with ErrorBoundary(log.warning, "indexing job not enqueued"):
-                await enqueue_job(self._transactions, index_job(request.owner_id))
+                await self._jobs.enqueue(index_job(request.owner_id))
         return found, left
 
     async def _unindexed(
@@ -427,7 +429,7 @@ class SearchRepository:
         """Enqueue the indexing job of each owner with messages unindexed for some minutes; return the number."""
         owners = await find_owners(self._transactions)
         for owner_id in owners:
-            await enqueue_job(self._transactions, index_job(owner_id))
+            await self._jobs.enqueue(index_job(owner_id))
         return len(owners)
 
     async def _hits(self, rows: Sequence[Row], read: ReadQuery, query: HistoryQuery) -> tuple[Hit, ...]:

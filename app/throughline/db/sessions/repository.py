@@ -96,7 +96,7 @@ class SessionRepository:
     """Storage of sessions. Missing sessions and other users' sessions raise the same NotFound."""
 
     def __init__(self, transactions: Transactions, notifier: Notifier, loaded: MessageCache) -> None:
-        """Use `transactions`; notify turns and readers of erased sessions through `notifier`.
+        """Use `transactions`; notify turns and readers of erased sessions, and side jobs, through `notifier`.
 
         The rows of erased sessions are removed from the cache `loaded`.
         """
@@ -111,7 +111,9 @@ class SessionRepository:
     async def import_conversation(self, new: Imported, messages: Sequence[DatedMessage]) -> Session:
         """Store a conversation held elsewhere as a new session; its messages' tokens are counted already."""
         session_id = SessionId(new_id())
-        return await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
+        session = await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
+        self._notifier.announce_jobs()
+        return session
 
     async def branch(self, new: NewBranch) -> tuple[Session, CreateOutcome]:
         """Store a new session with copies of the first messages of another, or find that of the idempotency key.
@@ -119,7 +121,9 @@ class SessionRepository:
         Raises what `branch_session` raises.
         """
         session_id, version_id = SessionId(new_id()), SummaryId(new_id())
-        return await self._transactions.run(lambda tx: branch_session(tx, session_id, version_id, new))
+        session, outcome = await self._transactions.run(lambda tx: branch_session(tx, session_id, version_id, new))
+        self._notifier.announce_jobs()
+        return session, outcome
 
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound."""

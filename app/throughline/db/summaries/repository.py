@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Statement
-from throughline.db.connection.transactions import Repository, Statements
+from throughline.db.connection.transactions import Repository, Statements, Transactions
 from throughline.db.side_jobs import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.rows import columns_of, fields_from, lease_lost, session_not_found, to_json
@@ -164,7 +165,15 @@ _OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, Su
 
 
 class SummaryRepository(Repository):
-    """Storage of segments and versions; each change of a cursor is a compare-and-set on `summary_version`."""
+    """Storage of segments and versions; each change of a cursor is a compare-and-set on `summary_version`.
+
+    An adoption may queue a job that indexes messages.
+    """
+
+    def __init__(self, transactions: Transactions, notifier: Notifier) -> None:
+        """Use `transactions`; notify the processes that claim side jobs through `notifier`."""
+        super().__init__(transactions)
+        self._notifier = notifier
 
     async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
         return await find_segment(self._transactions, session_id, read_hash)
@@ -198,7 +207,9 @@ class SummaryRepository(Repository):
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         version_id = SummaryId(new_id())
-        return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
+        adopted = await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
+        self._notifier.announce_jobs()
+        return adopted
 
     async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
         version_id = SummaryId(new_id())
@@ -216,7 +227,9 @@ class SummaryRepository(Repository):
                 return await lock_session(tx, session_id)
             return await adopt_prepared(tx, session_id, summary_id, expected_version, lease)
 
-        return await self._transactions.run(adopt)
+        adopted = await self._transactions.run(adopt)
+        self._notifier.announce_jobs()
+        return adopted
 
     async def save_view(
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
@@ -245,6 +258,7 @@ class SummaryRepository(Repository):
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
+        self._notifier.announce_jobs()
 
     async def check_lease_free(self, session_id: SessionId) -> None:
         await check_lease_free(self._transactions, session_id, NO_LEASE)
@@ -312,7 +326,9 @@ class SummaryRepository(Repository):
         if summary_id is None:
             return await self._transactions.run(lambda tx: restore_none(tx, owner_id, session_id))
         version_id = SummaryId(new_id())
-        return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))
+        restored = await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))
+        self._notifier.announce_jobs()
+        return restored
 
     async def _find(self, statement: Statement, session_id: SessionId) -> SummaryVersion | None:
         rows = await self._transactions.fetch(statement, session_id=session_id)

@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Identity, Index, Text, UniqueConstraint, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, Id, No, Now, String, Time, Trigger, Zero, vacuumed
+from throughline.db.tables.columns import Base, Id, No, Now, String, Time, Zero, vacuumed
 
 
 class JobRow(Base):
@@ -16,14 +16,6 @@ class JobRow(Base):
     """
 
     __tablename__ = "jobs"
-    functions = (
-        # Wakes those who take side jobs once a job was put in line, or put back (db/connection/notifier.py).
-        Trigger(
-            "announce_job",
-            "after insert or update of due_at on jobs for each row when (new.due_at <= now())",
-            "perform pg_notify('throughline', 'j:'); return null;",
-        ),
-    )
     __table_args__ = (
         UniqueConstraint("kind", "subject"),
         Index("jobs_line", "is_continued", "seq"),
