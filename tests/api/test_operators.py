@@ -11,6 +11,7 @@ import pytest
 from api.test_isolation import OF_OPERATORS
 from fakes.access_tokens import UNKNOWN, Owned
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from fakes.conversations import claim_next
 from fakes.raw_sql import run_sql
 from fakes.scripted_turns import CLAIMER
 from throughline.db.database import Database
@@ -145,7 +146,7 @@ async def test_a_running_run_names_its_worker_and_a_waiting_one_what_it_waits_fo
     keyed.turns.has_worker = False
     async with keyed.client(key=await keyed.key("ada")) as ada:
         run = await send(ada, await open_session(ada))
-    claimed = await keyed.database.runs.claim_next(replace(CLAIMER, lease_seconds=30.0))
+    claimed = await claim_next(keyed.database.runs, replace(CLAIMER, lease_seconds=30.0))
     assert claimed is not None
     call, lease = ToolCall("call_1", "send_mail", '{"to": "my secret"}'), claimed.lease
     asked = NewMessage(role=Role.ASSISTANT, content="", source=Source.API, tool_calls=(call,))

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
-from fakes.conversations import open_conversation
+from fakes.conversations import claim_next, open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.scripted_turns import CLAIMER
@@ -52,7 +52,7 @@ async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def play_next(stage: ApiStage) -> None:
-    claimed = await stage.database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(stage.database.runs, CLAIMER)
     assert claimed is not None
     await stage.turns.play(claimed)
 
@@ -84,7 +84,7 @@ async def begun_by_a_worker_that_died(stage: ApiStage, client: httpx.AsyncClient
     session = await open_session(client)
     stage.turns.has_worker = False
     accepted = await client.post(f"{session}/messages", json={"content": "hi"}, headers=ASYNC)
-    assert await stage.database.runs.claim_next(replace(CLAIMER, lease_seconds=0))
+    assert await claim_next(stage.database.runs, replace(CLAIMER, lease_seconds=0))
     return str(accepted.headers["location"])
 
 

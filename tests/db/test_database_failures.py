@@ -9,7 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fakes.conversations import BEHIND_ALL, CLAIMER, Conversation, is_held, open_conversation, pulse_of, user_message
+from fakes.conversations import (
+    BEHIND_ALL,
+    CLAIMER,
+    Conversation,
+    claim_next,
+    is_held,
+    open_conversation,
+    pulse_of,
+    user_message,
+)
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
@@ -400,7 +409,7 @@ async def test_a_claim_that_was_not_heard_is_made_once(
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
     between.cut_next()
 
-    claimed = await conversation_lost.database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(conversation_lost.database.runs, CLAIMER)
 
     assert between.cuts == 1
     assert claimed is not None
@@ -415,7 +424,7 @@ async def test_a_retried_claim_does_not_pass_over_its_own_run(
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
     between.cut_next()
 
-    claimed = await conversation_lost.database.runs.claim_next(replace(CLAIMER, skipped_attempt=2))
+    claimed = await claim_next(conversation_lost.database.runs, replace(CLAIMER, skipped_attempt=2))
 
     assert between.cuts == 1
     assert claimed is not None

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.conversations import CLAIMER, Conversation, claim_next, open_conversation
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import ExplainedTransactions, hold_rows, nodes_of, run_sql, until_sql
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
@@ -255,7 +255,7 @@ async def conversation_of(database: Database, owner: str) -> Conversation:
 
 async def serve_next(database: Database, owners: dict[object, str]) -> str:
     """Claim the next run and end it; return whose it was."""
-    claimed = await database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(database.runs, CLAIMER)
     assert claimed is not None
     await (await open_conversation(database)).end(claimed.lease)
     return owners[claimed.run.owner_id]
@@ -268,7 +268,7 @@ async def test_one_message_comes_before_all_but_the_first_of_another_users_queue
     one = await conversation_of(database, "bert")
     await one.submit()
 
-    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(3)]
+    claimed = [await claim_next(database.runs, CLAIMER) for _ in range(3)]
 
     assert [run is not None and run.run.owner_id for run in claimed] == [
         many[0].owner_id,
@@ -294,7 +294,7 @@ async def test_of_one_owner_the_oldest_is_taken_and_a_busy_session_is_passed_ove
     first, second = await conversation_of(database, "anna"), await conversation_of(database, "anna")
     submitted = [await conversation.submit() for conversation in (first, first, second)]
 
-    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(3)]
+    claimed = [await claim_next(database.runs, CLAIMER) for _ in range(3)]
 
     assert [None if one is None else one.run.id for one in claimed] == [submitted[0].run.id, submitted[2].run.id, None]
 
@@ -304,7 +304,7 @@ async def test_a_new_message_does_not_overtake_older_ones_of_its_user_that_could
     waiting = await older.submit()
 
     submitted = await newer.submit(claimer=CLAIMER)
-    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(2)]
+    claimed = [await claim_next(database.runs, CLAIMER) for _ in range(2)]
 
     assert submitted.claimed is None
     assert [None if one is None else one.run.id for one in claimed] == [waiting.run.id, submitted.run.id]
@@ -326,7 +326,7 @@ async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Dat
     lost = await begun.start(claimer=Claimer("dead", lease_seconds=0))
     await waiting.submit()
 
-    claimed = await database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(database.runs, CLAIMER)
 
     assert claimed is not None
     assert claimed.run.id == lost.run.id
@@ -339,7 +339,7 @@ async def test_a_claim_for_one_owner_leaves_what_others_have_waiting_or_lost(dat
     mine = await bert.submit()
     only_bert = replace(CLAIMER, only_for=bert.owner_id)
 
-    claimed = [await database.runs.claim_next(only_bert) for _ in range(2)]
+    claimed = [await claim_next(database.runs, only_bert) for _ in range(2)]
 
     assert [one and one.run.id for one in claimed] == [mine.run.id, None]
 
@@ -348,7 +348,7 @@ async def test_a_claim_for_one_owner_takes_up_what_a_dead_worker_left_of_theirs(
     bert = await conversation_of(database, "bert")
     lost = await bert.start(claimer=Claimer("dead", lease_seconds=0))
 
-    claimed = await database.runs.claim_next(replace(CLAIMER, only_for=bert.owner_id))
+    claimed = await claim_next(database.runs, replace(CLAIMER, only_for=bert.owner_id))
 
     assert claimed is not None
     assert claimed.run.id == lost.run.id
@@ -358,7 +358,9 @@ async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
     asked: dict[str, object] = {
         "held": [],
+        "most": 1,
         "skipped_attempt": None,
+        "spaced_attempt": 2,
         "worker": "w",
         "claim_id": uuid4(),
         "lease_seconds": 10,
@@ -436,10 +438,10 @@ async def test_an_owner_with_all_running_that_may_is_passed_over_until_one_has_e
     running = [(await conversation.submit(claimer=CLAIMER)).claimed for conversation in busy]
     theirs = await other.submit()
 
-    claimed = [await capped.runs.claim_next(CLAIMER) for _ in range(2)]
+    claimed = [await claim_next(capped.runs, CLAIMER) for _ in range(2)]
     assert running[0] is not None
     await busy[0].end(running[0].lease)
-    after = await capped.runs.claim_next(CLAIMER)
+    after = await claim_next(capped.runs, CLAIMER)
 
     assert [one is not None for one in running] == [True, True, False]
     assert [None if one is None else one.run.id for one in claimed] == [theirs.run.id, None]

@@ -7,7 +7,15 @@ from dataclasses import replace
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation, answer_message, is_loaded_whole, open_conversation, user_message
+from fakes.conversations import (
+    CLAIMER,
+    Conversation,
+    answer_message,
+    claim_next,
+    is_loaded_whole,
+    open_conversation,
+    user_message,
+)
 from fakes.raw_sql import run_sql
 from throughline.db.sessions.load_context import LOAD_CONTEXT
 from throughline.db.sessions.messages import MessageQuery
@@ -329,7 +337,7 @@ async def test_the_same_step_is_stored_once_even_when_written_twice_at_once(conv
 async def test_a_stale_fence_writes_nothing(conversation: Conversation) -> None:
     late = await conversation.start()
     await conversation.database.runs.give_back(late.lease)
-    claimed = await conversation.database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(conversation.database.runs, CLAIMER)
 
     assert claimed is not None
     with pytest.raises(LeaseLost):

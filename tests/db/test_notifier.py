@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from fakes.conversations import Conversation
+from fakes.conversations import Conversation, claim_next
 from fakes.event_log import MESSAGE_ID
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, slow_request
@@ -338,7 +338,7 @@ async def test_leases_that_are_over_come_first_and_are_work_that_nobody_does(sta
     for number in range(3):
         await stage.submit_elsewhere("hello", owner=f"owner {number}")
     for worker, lease_seconds in (("alive", 600.0), ("alive", 300.0), ("dead", 0.0)):
-        assert await stage.database.runs.claim_next(Claimer(worker=worker, lease_seconds=lease_seconds))
+        assert await claim_next(stage.database.runs, Claimer(worker=worker, lease_seconds=lease_seconds))
 
     found = await read_service_status(database_url)
 

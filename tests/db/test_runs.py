@@ -11,6 +11,7 @@ from fakes.conversations import (
     CLAIMER,
     Conversation,
     answer_message,
+    claim_next,
     is_held,
     open_conversation,
     pulse_of,
@@ -62,7 +63,7 @@ async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(databa
         await asyncio.gather(*requests, return_exceptions=True)
 
     assert pulse.is_renewed
-    assert await database.runs.claim_next(CLAIMER) is None
+    assert await claim_next(database.runs, CLAIMER) is None
     await database.close()
 
 
@@ -192,7 +193,7 @@ async def test_one_turn_runs_at_a_time_and_in_order_of_acceptance(conversation: 
 
     order: list[RunId] = []
     for _ in accepted:
-        claims = await asyncio.gather(*(runs.claim_next(CLAIMER) for _ in range(4)))
+        claims = await asyncio.gather(*(claim_next(runs, CLAIMER) for _ in range(4)))
         taken = [claim for claim in claims if claim is not None]
         assert len(taken) == 1
         order.append(taken[0].run.id)
@@ -208,7 +209,7 @@ async def test_racing_workers_share_the_sessions_among_them(conversation: Conver
 
     claims: list[RunId] = []
     while len(claims) < 8:
-        taken = await asyncio.gather(*(conversation.database.runs.claim_next(CLAIMER) for _ in range(8)))
+        taken = await asyncio.gather(*(claim_next(conversation.database.runs, CLAIMER) for _ in range(8)))
         claims += [claim.run.id for claim in taken if claim is not None]
 
     assert len(set(claims)) == 8
@@ -216,11 +217,11 @@ async def test_racing_workers_share_the_sessions_among_them(conversation: Conver
 
 async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: Conversation) -> None:
     await conversation.submit()
-    dead = await conversation.database.runs.claim_next(EXPIRED)
+    dead = await claim_next(conversation.database.runs, EXPIRED)
     assert dead is not None
     await conversation.database.events.append_events(dead.lease, [NewEvent(1, AnswerReset(1))])
 
-    taken = await conversation.database.runs.claim_next(CLAIMER)
+    taken = await claim_next(conversation.database.runs, CLAIMER)
 
     assert taken is not None
     assert (taken.run.id, taken.lease.fence, taken.run.attempt) == (dead.run.id, dead.lease.fence + 1, 2)
@@ -235,10 +236,10 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
 async def test_what_was_tried_as_often_as_the_claimer_passes_over_is_not_taken_over(conversation: Conversation) -> None:
     await conversation.submit()
     for _ in range(2):
-        await conversation.database.runs.claim_next(EXPIRED)
+        await claim_next(conversation.database.runs, EXPIRED)
 
-    assert await conversation.database.runs.claim_next(replace(CLAIMER, skipped_attempt=2)) is None
-    taken = await conversation.database.runs.claim_next(replace(CLAIMER, skipped_attempt=1))
+    assert await claim_next(conversation.database.runs, replace(CLAIMER, skipped_attempt=2)) is None
+    taken = await claim_next(conversation.database.runs, replace(CLAIMER, skipped_attempt=1))
 
     assert taken is not None
     assert taken.run.attempt == 3
@@ -246,13 +247,13 @@ async def test_what_was_tried_as_often_as_the_claimer_passes_over_is_not_taken_o
 
 async def test_a_heartbeat_keeps_the_run_from_others(conversation: Conversation) -> None:
     await conversation.submit()
-    claimed = await conversation.database.runs.claim_next(EXPIRED)
+    claimed = await claim_next(conversation.database.runs, EXPIRED)
     assert claimed is not None
 
     pulses = await conversation.database.runs.renew([claimed.lease], 30)
 
     assert pulses[claimed.lease].is_renewed
-    assert await conversation.database.runs.claim_next(CLAIMER) is None
+    assert await claim_next(conversation.database.runs, CLAIMER) is None
 
 
 async def test_a_run_given_back_is_first_in_line_and_its_attempt_does_not_count(conversation: Conversation) -> None:
@@ -261,7 +262,7 @@ async def test_a_run_given_back_is_first_in_line_and_its_attempt_does_not_count(
 
     await conversation.database.runs.give_back(claimed.lease)
     await conversation.database.runs.give_back(claimed.lease)
-    again = await conversation.database.runs.claim_next(CLAIMER)
+    again = await claim_next(conversation.database.runs, CLAIMER)
 
     assert again is not None
     assert (again.run.id, again.run.attempt) == (claimed.run.id, 1)
@@ -317,7 +318,7 @@ async def test_a_failed_run_keeps_its_error_and_frees_the_session(conversation: 
     outcome = Outcome(RunStatus.FAILED, error=error)
 
     run = await conversation.database.runs.finish(claimed.lease, outcome, (), BEHIND_ALL)
-    following = await conversation.database.runs.claim_next(CLAIMER)
+    following = await claim_next(conversation.database.runs, CLAIMER)
 
     assert (run.status, run.error, run.message_id) == (RunStatus.FAILED, error, None)
     assert following is not None

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation, answer_message, is_held, open_conversation
+from fakes.conversations import CLAIMER, Conversation, answer_message, claim_next, is_held, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
@@ -198,7 +198,7 @@ async def _full_conversation(database: Database, url: str) -> Conversation:
     await database.messages.redact(Redaction(conversation.owner_id, conversation.session.id, stored[2].id))
     await database.history.index_session(conversation.session.id)
     await conversation.submit("waiting")
-    await database.runs.claim_next(CLAIMER)
+    await claim_next(database.runs, CLAIMER)
     pin = "insert into message_pins (message_id, session_id) values ($1, $2)"
     await run_sql(url, pin, stored[0].id, conversation.session.id)
     return conversation

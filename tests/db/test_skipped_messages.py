@@ -14,6 +14,7 @@ from fakes.conversations import (
     CLAIMER,
     Conversation,
     answer_message,
+    claim_next,
     is_loaded_whole,
     open_conversation,
     user_message,
@@ -86,7 +87,7 @@ async def test_a_message_cancelled_between_two_that_wait_keeps_its_place(convers
     await conversation.database.runs.request_cancel(conversation.owner_id, runs[1].id)
     await conversation.end(claimed.lease, "one")
 
-    following = await conversation.database.runs.claim_next(CLAIMER)
+    following = await claim_next(conversation.database.runs, CLAIMER)
     assert following is not None
     await conversation.database.messages.append_message(following.lease, "user", user_message("second"))
     before_its_end = texts(await conversation.messages())

@@ -15,7 +15,15 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.run import LeaseRenewal, RowLease
-from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, StopReason, work_until_lost
+from throughline.execution.lease_loop import (
+    Claims,
+    Heartbeat,
+    Heartbeats,
+    LeaseLoop,
+    LoopConfig,
+    StopReason,
+    work_until_lost,
+)
 
 
 class LeaseStore:
@@ -231,12 +239,12 @@ class Rows:
     claims: list[Sequence[RowLease]] = field(default_factory=list)
     given_back: list[Row] = field(default_factory=list)
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[Row]:
+    async def claim(self, late: Sequence[RowLease]) -> Claims[Row]:
         self.claims.append(late)
         answer = self.answers.pop(0) if self.answers else ()
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Claims(answer, may_have_left=bool(answer))
 
     async def perform(self, claimed: Row, heartbeat: Heartbeat[RowLease]) -> None:
         del claimed
@@ -310,7 +318,7 @@ class Ending(Rows):
     ends: dict[Row, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[Row]:
+    async def claim(self, late: Sequence[RowLease]) -> Claims[Row]:
         claimed = await super().claim(late)
         await self.may_answer.wait()
         return claimed

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import throughline.assembly.runtime
 import throughline.main
 from throughline.domain.run import ClaimedRun, RowLease
+from throughline.execution.lease_loop import Claims
 from throughline.turn.worker.worker import Worker
 
 
@@ -21,10 +22,10 @@ class _Defect(tuple[ClaimedRun, ...]):
 class BreakingWorker(Worker):
     """A worker with a defect in its claim loop."""
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[ClaimedRun]:
+    async def claim(self, late: Sequence[RowLease]) -> Claims[ClaimedRun]:
         """Claim, and break the loop with what was claimed."""
         claimed = await super().claim(late)
-        return _Defect(claimed) if claimed else ()
+        return Claims(_Defect(claimed.rows)) if claimed.rows else claimed
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Owners, sessions, runs and messages made in one line, for tests that stand on the real database."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.db.runs.repository import RunRepository
 from throughline.domain.basic_types import MessageId, UserId
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
@@ -130,6 +131,12 @@ class Conversation:
         except SummaryConflict:
             return False
         return True
+
+
+async def claim_next(runs: RunRepository, claimer: Claimer = CLAIMER) -> ClaimedRun | None:
+    """Return what a claim of one run takes, None if there is no run to take."""
+    claimed = await runs.claim(replace(claimer, most=1))
+    return claimed.runs[0] if claimed.runs else None
 
 
 async def pulse_of(database: Database, lease: Lease) -> LeaseRenewal:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from fakes.conversations import claim_next
 from fakes.event_log import MESSAGE_ID
 from fakes.scripted_model import Call
 from fakes.stage import AGENT, Stage, open_stage
@@ -234,7 +235,7 @@ async def _claim_turns(turns: Stage, claims: asyncio.Lock) -> None:
         claimed = None
         async with claims:
             with ErrorBoundary(lambda *_args, **_fields: None):
-                claimed = await turns.database.runs.claim_next(CLAIMER)
+                claimed = await claim_next(turns.database.runs, CLAIMER)
         if claimed is None:
             await asyncio.sleep(0.02)
         else:

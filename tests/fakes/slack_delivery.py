@@ -10,6 +10,7 @@ import httpx
 import uvicorn
 
 from fakes.api_stage import ApiStage, WallClock, set_stage
+from fakes.conversations import claim_next
 from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.slack_double import (
@@ -225,7 +226,7 @@ class DeliveryStage:
     async def ask(self, text: str = "hello", *, said: Said | None = None) -> PlayedTurn:
         """Take a message and claim its run."""
         await self.take(said or say(text))
-        claimed = await self.database.runs.claim_next(CLAIMER)
+        claimed = await claim_next(self.database.runs, CLAIMER)
         assert claimed is not None
         return PlayedTurn(self.database, claimed)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from fakes.conversations import claim_next
 from fakes.own_hooks import OwnHooks
 from fakes.provider_double import ProviderDouble, RequestRecord, Verdict
 from fakes.scripted_model import ScriptedModel, ScriptedModels
@@ -129,7 +130,7 @@ class Stage:
         return (await self.database.runs.submit(submission, None)).run
 
     async def claim(self) -> ClaimedRun:
-        claimed = await self.database.runs.claim_next(CLAIMER)
+        claimed = await claim_next(self.database.runs, CLAIMER)
         assert claimed is not None
         return claimed
 

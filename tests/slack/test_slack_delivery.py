@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from fakes.conversations import claim_next
 from fakes.event_log import MESSAGE_ID
 from fakes.slack_delivery import CLAIMER, DeliveryStage, PlayedTurn, dispatcher_of
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
@@ -292,12 +293,12 @@ async def test_a_message_that_comes_during_an_answer_waits_and_is_answered_below
     if is_shown_before:
         await shown(outgoing, turn, LINE)
     await outgoing.take(say("no, two", thread_ts=first.ts))
-    assert await outgoing.database.runs.claim_next(CLAIMER) is None
+    assert await claim_next(outgoing.database.runs, CLAIMER) is None
     if not is_shown_before:
         await shown(outgoing, turn, LINE)
     await turn.finish(LINE + "One.")
     await sender
-    claimed = await outgoing.database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(outgoing.database.runs, CLAIMER)
     assert claimed is not None
     await PlayedTurn(outgoing.database, claimed).finish("Two.")
     await outgoing.deliver()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation
+from fakes.conversations import CLAIMER, Conversation, claim_next
 from fakes.database_wire import database_wire
 from fakes.event_log import MESSAGE_ID, EventLog, claimed
 from fakes.pooler import urls_of
@@ -58,7 +58,7 @@ async def end(conversation: Conversation, claimed: ClaimedRun, seq: int) -> None
 
 
 async def claim_again(conversation: Conversation) -> ClaimedRun:
-    claimed = await conversation.database.runs.claim_next(CLAIMER)
+    claimed = await claim_next(conversation.database.runs, CLAIMER)
     assert claimed is not None
     return claimed
 

@@ -13,6 +13,7 @@ import pytest
 from context.strategies import Said, conversation_input
 from fakes.anthropic_double import AnthropicDouble
 from fakes.compactions import prepare_one
+from fakes.conversations import claim_next
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.double import Verdict
 from fakes.raw_http_server import Answer, openai_stream, serve_raw
@@ -396,7 +397,7 @@ async def test_a_message_that_no_process_survived_is_not_counted_by_later_turns(
     counter = count_with_choking(stage)
     await stage.submit("poison")
     for _ in range(3):
-        await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
+        await claim_next(stage.database.runs, Claimer(worker="dying", lease_seconds=0))
 
     await take_turn(stage.turn_start(await stage.claim()))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fakes.conversations import user_message
+from fakes.conversations import claim_next, user_message
 from fakes.raw_sql import end_leases, run_sql
 from fakes.scripted_model import Call, Fail, Hang, Say, Step
 from fakes.scripted_turns import ASKS_WEATHER, WEATHER
@@ -98,7 +98,7 @@ async def test_a_users_message_stored_by_an_earlier_version_keeps_its_id(stage: 
 async def test_a_run_that_fails_before_it_saves_keeps_the_message_under_its_id(stage: Stage) -> None:
     run = await stage.submit("poison")
     for _ in range(3):
-        await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
+        await claim_next(stage.database.runs, Claimer(worker="dying", lease_seconds=0))
 
     await take_turn(stage.turn_start(await stage.claim()))
 

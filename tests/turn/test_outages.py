@@ -327,7 +327,7 @@ async def last_event_heard(stage: Stage, run: Run) -> RunEvent:
 
 async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage) -> None:
     stage.model.script(Say("at last"))
-    break_store(stage, claim_next=[DatabaseUnusable("read only"), ValueError("a defect"), AWAY])
+    break_store(stage, claim=[DatabaseUnusable("read only"), ValueError("a defect"), AWAY])
     worker = Worker(
         stage.dependencies,
         stage.database.notifier.work,

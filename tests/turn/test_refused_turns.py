@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.compactions import prepare_one
+from fakes.conversations import claim_next
 from fakes.model_calls import ON_OPENAI_WIRE, refused_on_openai_wire, status_of
 from fakes.own_tools import say
 from fakes.provider_double import ProviderDouble, ScriptedCall, ScriptStep
@@ -134,7 +135,7 @@ async def test_the_words_are_kept_where_the_model_is_gone(stage: Stage) -> None:
 async def test_the_words_are_kept_where_every_worker_died(stage: Stage) -> None:
     await stage.submit(WORDS)
     for _ in range(stage.dependencies.config.max_attempts):
-        await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
+        await claim_next(stage.database.runs, Claimer(worker="dying", lease_seconds=0))
 
     await take_turn(stage.turn_start(await stage.claim()))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.conversations import claim_next
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.side_jobs import side_jobs
 from fakes.stage import LEARNED_KEY, Stage, open_stage, with_context
@@ -259,7 +260,7 @@ async def test_a_failing_summariser_does_not_fail_the_turn_and_an_extract_stands
 async def test_the_third_death_ends_a_run_with_a_clear_error(stage: Stage) -> None:
     run = await stage.submit("poison")
     for _ in range(3):
-        await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
+        await claim_next(stage.database.runs, Claimer(worker="dying", lease_seconds=0))
 
     await take_turn(stage.turn_start(await stage.claim()))
 

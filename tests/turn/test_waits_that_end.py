@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from fakes.conversations import claim_next
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.scripted_turns import (
@@ -83,7 +84,7 @@ async def test_later_messages_wait_behind_a_waiting_run(database: Database) -> N
     run = await send(stage)
     later = await stage.submit("thanks")
 
-    assert await database.runs.claim_next(CLAIMER) is None
+    assert await claim_next(database.runs, CLAIMER) is None
     await resume(stage, run, Resolution("call_1", "rain"))
     await play(stage, run)
     await play(stage, later)
@@ -235,7 +236,7 @@ async def test_a_run_waits_for_the_result_of_a_client_tool(database: Database) -
     assert (run.status, kinds(run)) == (RunStatus.WAITING, {"call_1": WaitKind.TOOL_RESULT})
     assert "weather" in [tool.name for tool in stage.model.requests[0].tools]
     assert [message.role for message in await stage.messages()] == [Role.USER, Role.ASSISTANT]
-    assert await database.runs.claim_next(CLAIMER) is None
+    assert await claim_next(database.runs, CLAIMER) is None
 
     assert (await resume(stage, run, Resolution("call_1", "rain"))).status is RunStatus.QUEUED
     ended = await play(stage, run)

@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import cast
 from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.conversations import open_conversation
+from fakes.conversations import claim_next, open_conversation
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Hang, Say, Step
 from fakes.scripted_turns import ASKS_WEATHER, send
@@ -20,7 +22,8 @@ from throughline.domain.basic_types import UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import ModelRequest
-from throughline.domain.run import Claimer, Run, RunStatus
+from throughline.domain.run import ClaimedRuns, Claimer, Run, RunStatus
+from throughline.ports.storage import RunStore
 from throughline.telemetry import PrometheusMetrics
 from throughline.turn.take_turn import take_turn
 from throughline.turn.worker.jobs import WaitingTurnsReport
@@ -69,6 +72,51 @@ async def test_a_worker_of_one_user_leaves_the_turns_of_others_and_all_side_jobs
     left = await stage.database.runs.get_run(theirs.owner_id, theirs.id)
     assert (mine.status, left.status) == (RunStatus.SUCCEEDED, RunStatus.QUEUED)
     assert not took_jobs
+
+
+class CountedClaims:
+    """The storage of runs, with how many runs each claim asked for and took."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.claims: list[tuple[int, int]] = []
+        self._runs = stage.database.runs
+        stage.dependencies = replace(stage.dependencies, runs=cast("RunStore", self))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runs, name)
+
+    async def claim(self, claimer: Claimer) -> ClaimedRuns:
+        claimed = await self._runs.claim(claimer)
+        self.claims.append((claimer.most, len(claimed.runs)))
+        return claimed
+
+
+async def test_runs_that_wait_together_are_claimed_together_for_half_of_the_free_slots(stage: Stage) -> None:
+    stage.model.script(*(Hang("a word") for _ in range(5)))
+    counted = CountedClaims(stage)
+    for _ in range(5):
+        await stage.submit_elsewhere("hello")
+
+    async with worker_of(stage, concurrency=6, grace_seconds=0.05).working():
+        await until(lambda: len(stage.model.requests) >= 5)
+
+    assert counted.claims[:3] == [(3, 3), (2, 2), (1, 0)]
+
+
+async def test_a_worker_without_a_free_slot_claims_nothing_however_often_it_is_woken(stage: Stage) -> None:
+    stage.model.script(Hang("a word"))
+    counted = CountedClaims(stage)
+    for _ in range(3):
+        await stage.submit_elsewhere("hello")
+
+    async with worker_of(stage, concurrency=1, grace_seconds=0.05).working():
+        await until(lambda: bool(stage.model.requests))
+        for _ in range(20):
+            stage.database.notifier.work.wake()
+            await asyncio.sleep(0)
+        claims = list(counted.claims)
+
+    assert claims == [(1, 1)]
 
 
 async def test_messages_of_one_session_are_answered_one_after_the_other_in_order(stage: Stage) -> None:
@@ -141,7 +189,7 @@ async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
 async def test_runs_with_one_try_left_are_taken_over_file_lock(stage: Stage) -> None:
     runs = [await stage.submit_elsewhere("hello", owner=owner) for owner in ("anna", "bert", "cleo")]
     for _ in range(2 * len(runs)):
-        await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0, skipped_attempt=2))
+        await claim_next(stage.database.runs, Claimer(worker="dead", lease_seconds=0, skipped_attempt=2))
     worker, open_turns = worker_of(stage), []
 
     def answer(_request: ModelRequest) -> Step:
@@ -159,7 +207,7 @@ async def test_runs_with_one_try_left_are_taken_over_file_lock(stage: Stage) -> 
 async def test_a_run_that_was_to_stop_when_its_worker_died_is_stopped_at_once_by_the_next(stage: Stage) -> None:
     stage.model.script(Hang("taken up again"))
     run = await stage.submit("hello")
-    await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0))
+    await claim_next(stage.database.runs, Claimer(worker="dead", lease_seconds=0))
     await stage.database.runs.request_cancel(stage.owner_id, run.id)
 
     async with worker_of(stage, lease_seconds=600).working():

@@ -215,6 +215,17 @@ class ClaimedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedRuns:
+    """The runs of one claim, in the order of their turns; empty if no run can be claimed.
+
+    `is_contended`: others held rows at that moment, so that a claim right after this one may find more runs.
+    """
+
+    runs: tuple[ClaimedRun, ...]
+    is_contended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a run, stored in one transaction with its answer and, if one is due, the job for the next summary.
 
@@ -236,17 +247,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Claimer:
-    """The claiming worker, and the seconds after which its lease expires unless renewed.
+    """The claiming worker, and the seconds after which its leases expire unless renewed; it claims up to `most` runs.
 
     `held` are rows this process is already working on, which are not claimed again; their leases may have expired
-    during a database outage. Expired runs with exactly `skipped_attempt` attempts are not claimed. With `only_for` only
-    this owner's runs are claimed.
+    during a database outage. Expired runs with exactly `skipped_attempt` attempts are not claimed. At most one of those
+    with exactly `spaced_attempt` attempts is claimed, and none after one with more. With `only_for` only this owner's
+    runs are claimed.
     """
 
     worker: str
     lease_seconds: float
     held: tuple[UUID, ...] = ()
     skipped_attempt: int | None = None
+    spaced_attempt: int | None = None
+    most: int = 1
     only_for: UserId | None = None
 
 

@@ -200,14 +200,22 @@ class Claimed(Protocol):
 C = TypeVar("C", bound=Claimed)
 
 
+@dataclass(frozen=True, slots=True)
+class Claims(Generic[C]):
+    """The rows of one claim. If it `may_have_left` some, the loop claims again at once, else after a signal."""
+
+    rows: Sequence[C] = ()
+    may_have_left: bool = False
+
+
 class LeasedWork(Protocol[C]):
     """The operations of one kind of leased work: claiming, performing and putting back.
 
     Runs, side jobs and Slack deliveries each implement it.
     """
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[C]:
-        """Claim as many rows as there is capacity for, except rows of the `late` leases. Raises ThroughlineError.
+    async def claim(self, late: Sequence[RowLease]) -> Claims[C]:
+        """Claim rows for which there is capacity, except rows of the `late` leases. Raises ThroughlineError.
 
         The `late` leases are held in this process but overdue for renewal.
         """
@@ -350,26 +358,26 @@ class LeaseLoop(Generic[C]):
                 heartbeat.renew_now()
 
     async def _claim(self) -> bool:
-        """Claim work and start it; return whether anything was claimed. False if the database is unreachable."""
+        """Claim work and start it; return whether to claim again at once. False if the database is unreachable."""
         claimed = await self._answer()
-        for one in claimed:
+        for one in claimed.rows:
             if self.is_open:
                 self.begin(one)
             else:
                 await self._put_back(one)
-        return bool(claimed)
+        return claimed.may_have_left
 
-    async def _answer(self) -> Sequence[C]:
+    async def _answer(self) -> Claims[C]:
         self._is_answered = False
         with ErrorBoundary(log.error, task="claim", work=type(self._work).__name__):
             try:
                 claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:
                 log.warning("claim failed", work=type(self._work).__name__, error=error.code)
-                return ()
+                return Claims()
             self._is_answered, self._answered_at = True, self._config.monotonic()
             return claimed
-        return ()
+        return Claims()
 
     async def _pause(self) -> None:
         """Wait for a signal or `poll_seconds`.

@@ -14,7 +14,7 @@ from throughline.domain.events import HistoryQuoted, MemoriesQuoted, NewEvent, R
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.recall import HistoryQuery, Memory, SearchResult
 from throughline.domain.run import (
-    ClaimedRun,
+    ClaimedRuns,
     Claimer,
     Lease,
     LeaseRenewal,
@@ -300,11 +300,8 @@ class RunStore(Protocol):
         Raises NotFound (session), IdempotencyKeyReused, SessionBusy (on_busy=reject), QueueFull.
         """
 
-    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Claim a run with an expired lease, else the first queued run of a session, fairly between owners.
-
-        Return None if no run can be claimed.
-        """
+    async def claim(self, claimer: Claimer) -> ClaimedRuns:
+        """Claim up to `claimer.most` runs: those with an expired lease, then queued ones, fairly between owners."""
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend the leases in one statement, by the database's clock; the result lacks leases that are lost."""

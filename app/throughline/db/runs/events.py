@@ -1,6 +1,6 @@
 """Storage of run events: written in batches by the process that executes the run, read by readers of the run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -300,11 +300,11 @@ _READ = sql(
     run_event_types=RUN_EVENT_TYPES,
 )
 _NEXT = sql("""
-    select coalesce(
+    select r.id, coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
         case when (select w.stats_reset from pg_stat_wal w) > r.started_at then r.fence * :stride + 1 else 1 end
     ) as seq
-    from runs r where r.id = :run_id
+    from runs r where r.id = any(cast(:run_ids as uuid[]))
 """)
 _NEWEST_QUOTED = sql("""
     select distinct on (e.type) e.type, e.data from run_events e
@@ -397,10 +397,15 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
     return event_parameters([new.seq for new in events], [as_stored(new.event) for new in events])
 
 
-async def next_event(tx: Statements, run_id: RunId) -> int:
-    """Return the first unused event number of the run; 1 if no reader can have seen any event of it.
+async def next_events(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
+    """Return the first unused event number of each run; 1 if no reader can have seen any event of it.
 
     If a server crash may have emptied the event table, it is beyond all numbers that earlier holders used (STRIDE).
     """
-    rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
-    return int(rows[0]["seq"]) if rows else 1
+    rows = await tx.fetch(_NEXT, run_ids=list(run_ids), stride=STRIDE) if run_ids else ()
+    return {RunId(row["id"]): int(row["seq"]) for row in rows}
+
+
+async def next_event(tx: Statements, run_id: RunId) -> int:
+    """Return the first unused event number of the run, as `next_events` does."""
+    return (await next_events(tx, [run_id])).get(run_id, 1)

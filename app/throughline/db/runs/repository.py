@@ -11,7 +11,7 @@ from throughline.db.runs import cancel as run_cancel
 from throughline.db.runs import finish as run_finish
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
-from throughline.db.runs.claim import RENEW, claim_next, give_back
+from throughline.db.runs.claim import RENEW, claim_runs, give_back
 from throughline.db.runs.finish import Ending
 from throughline.db.runs.list_runs import Removal, RunQuery, list_runs, read_run, remove_messages
 from throughline.db.runs.resume import Resumed
@@ -25,7 +25,7 @@ from throughline.domain.events import NewEvent
 from throughline.domain.message import REDACTED_TEXT
 from throughline.domain.run import (
     Caps,
-    ClaimedRun,
+    ClaimedRuns,
     Claimer,
     Lease,
     LeaseRenewal,
@@ -126,8 +126,8 @@ class RunRepository:
             self._notifier.announce_events(stopped)
         return submitted
 
-    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        return await claim_next(self._transactions, claimer, self._caps)
+    async def claim(self, claimer: Claimer) -> ClaimedRuns:
+        return await claim_runs(self._transactions, claimer, self._caps)
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         return await renew_leases(self._leases, RENEW, leases, lease_seconds)

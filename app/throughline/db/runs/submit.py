@@ -127,7 +127,7 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     A running run is asked to stop, a waiting one is cancelled.
 
     The run is claimed at once if no other queued run of its owner could be claimed. An owner's oldest run comes first,
-    as in `claim_next`. The session's lock makes queue positions and the queue's length exact. A running run is
+    as in `claim_runs`. The session's lock makes queue positions and the queue's length exact. A running run is
     asked to stop before that lock is taken, because runs are always locked before their sessions. A retry after a lost
     reply of the database finds the run by its id.
 

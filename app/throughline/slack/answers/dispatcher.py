@@ -13,7 +13,7 @@ from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineErro
 from throughline.domain.run import RowLease
 from throughline.execution.breaker import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary, Raised, Returned, outcome_of_awaiting
-from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
+from throughline.execution.lease_loop import Claims, Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
 from throughline.slack.answers.answer_sender import AnswerSender
 from throughline.slack.store.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.slack.web_api import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
@@ -66,7 +66,7 @@ class Dispatcher:
         """Deliver while the context is open."""
         return self._loop.running("deliver to slack")
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[Delivery]:
+    async def claim(self, late: Sequence[RowLease]) -> Claims[Delivery]:
         """Claim as many deliveries as there are free slots, except those of `late`.
 
         `late` are leases of deliveries that this process still works on although they have expired. If only the slots
@@ -74,7 +74,7 @@ class Dispatcher:
         """
         free = self._config.concurrency - len(self._loop.held)
         if free + READY_PLACES <= 0:
-            return ()
+            return Claims()
         claim = DeliveryClaim(
             worker=self._config.worker,
             limit=free if free > 0 else free + READY_PLACES,
@@ -82,7 +82,8 @@ class Dispatcher:
             only_ready=free <= 0,
             held=[lease.id for lease in late],
         )
-        return await self._outbox.claim(claim)
+        claimed = await self._outbox.claim(claim)
+        return Claims(claimed, may_have_left=bool(claimed))
 
     async def perform(self, claimed: Delivery, heartbeat: Heartbeat[RowLease]) -> None:
         """Deliver one answer.

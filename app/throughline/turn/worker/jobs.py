@@ -34,7 +34,7 @@ from throughline.execution.error_boundary import (
     outcome_of_awaiting,
     running_concurrently,
 )
-from throughline.execution.lease_loop import Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
+from throughline.execution.lease_loop import Claims, Heartbeat, Heartbeats, LeaseLoop, LoopConfig, work_until_lost
 from throughline.turn.recall.embed_missing import Rest
 from throughline.turn.state import TurnDependencies
 from throughline.turn.summary.prepare import is_next_due, prepare_next
@@ -229,12 +229,12 @@ class SideJobs:
         """Claim no more jobs, stop those under way, and put them back into the queue for other processes."""
         self._loop.stop()
 
-    async def claim(self, late: Sequence[RowLease]) -> Sequence[TakenJob]:
+    async def claim(self, late: Sequence[RowLease]) -> Claims[TakenJob]:
         """Claim the next job for which a slot is free; return it, or nothing if there is no such job."""
         held = [taken for taken in self._loop.held if taken.job.kind not in self._by_the_clock]
         kinds = self._handlers.keys() if len(held) < self._config.concurrency else self._by_the_clock
         if not kinds:
-            return ()
+            return Claims()
         rounds = sum(taken.is_continued for taken in held)
         claim = JobClaim(
             worker=self._config.worker,
@@ -247,7 +247,7 @@ class SideJobs:
             held=[lease.id for lease in late],
         )
         taken = await self._queue.claim(claim)
-        return () if taken is None else (taken,)
+        return Claims() if taken is None else Claims((taken,), may_have_left=True)
 
     async def perform(self, claimed: TakenJob, heartbeat: Heartbeat[RowLease]) -> None:
         """Run the job and store its result, unless its lease is lost."""
