@@ -168,6 +168,22 @@ def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() ->
     assert after_a_gap == ()
 
 
+def test_events_brought_are_read_from_the_table_if_others_may_have_written_more() -> None:
+    signal = RunSignal()
+
+    signal.bring([event(1)])
+    signal.wake()
+    after_a_notification = signal.after(0)
+    signal.bring([event(1)])
+    signal.bring([])
+    after_a_change_of_the_run = signal.after(0)
+    signal.bring([event(2)])
+    afterwards = signal.after(1)
+
+    assert (after_a_notification, after_a_change_of_the_run) == ((), ())
+    assert [taken.seq for taken in afterwards] == [2]
+
+
 def test_a_slow_reader_is_sent_back_to_the_table_and_costs_no_memory() -> None:
     signal = RunSignal()
 

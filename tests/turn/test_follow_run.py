@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from itertools import count
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -17,7 +18,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.runs.events import STRIDE
 from throughline.domain import prompt
-from throughline.domain.basic_types import MessageId
+from throughline.domain.basic_types import MessageId, RunId
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.events import (
     AnswerReset,
@@ -31,6 +32,7 @@ from throughline.domain.events import (
 )
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.ports.storage import FollowedRuns
 from throughline.turn.event_writer import EventWriter, Unstored
 from throughline.turn.follow_run import Followed, Following, Idle
 
@@ -91,6 +93,41 @@ async def test_without_any_news_a_reader_finds_everything_by_looking(
 
     assert not deaf.notifier.is_listening
     assert [event.seq for event in seen] == [1, 2, 3]
+
+
+class CountedReads:
+    """Access to runs for readers that counts how often events are read from the database."""
+
+    def __init__(self, database: Database) -> None:
+        self.reads = 0
+        self._runs = database.followed_runs
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runs, name)
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        self.reads += 1
+        return await self._runs.read_events(run_id, after_seq, limit)
+
+
+async def test_a_reader_in_the_process_of_the_turn_reads_no_event_from_the_database(
+    conversation: Conversation,
+) -> None:
+    claimed = await conversation.start()
+    seen: list[RunEvent] = []
+    runs = CountedReads(conversation.database)
+    following = Following(cast("FollowedRuns", runs), time.monotonic)
+    reading = asyncio.create_task(read(following.events(claimed.run, is_fresh=True), seen))
+    await asyncio.sleep(0)
+
+    for seq in range(1, 4):
+        await conversation.database.events.append_events(claimed.lease, [delta(seq, "a word")])
+        await until_shown(seen, seq)
+    await end(conversation, claimed, 4)
+    await reading
+
+    assert [event.seq for event in seen] == [1, 2, 3, 4]
+    assert runs.reads == 0
 
 
 async def test_readers_of_a_run_that_is_given_back_are_told_to_forget_what_they_saw(

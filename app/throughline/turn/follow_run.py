@@ -59,11 +59,12 @@ class Following:
         async with self.runs.follow(run.id) as waiter:
             may_have_more, was_woken, is_over = not is_fresh, False, False
             while not is_over:
-                events = await self._new_events(run, after, waiter) if may_have_more else ()
+                brought = waiter.after(after) if may_have_more else ()
+                events = await self.runs.read_events(run.id, after) if may_have_more and not brought else brought
                 if events:
                     yield events
                     poll.restart()
-                    after, may_have_more, was_woken = events[-1].seq, True, False
+                    after, may_have_more, was_woken = events[-1].seq, not brought or run.status.is_final, False
                     is_over = events[-1].is_last or (events[-1].is_pause and await self._still_waits(run, after))
                 elif run.status.is_final or (run.status is RunStatus.WAITING and not after):
                     yield await self.runs.replay(run)
@@ -115,10 +116,6 @@ class Following:
         if not anchor or anchor[0].seq != last_seen:
             return -1
         return None if anchor[0].is_last else last_seen
-
-    async def _new_events(self, run: Run, after: int, waiter: RunWaiter) -> tuple[RunEvent, ...]:
-        """Return the events that came with the notification, or else read them from the database."""
-        return waiter.after(after) or await self.runs.read_events(run.id, after)
 
 
 class _Poll:

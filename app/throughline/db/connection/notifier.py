@@ -65,6 +65,7 @@ class RunSignal(Signal):
         self.ends_only = ends_only
         self.seen: Seen | None = None
         self._events: list[RunEvent] = []
+        self._must_read = False
 
     async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
         """Wait as `wait` does. Meanwhile `seen` tells the poll of FollowedRuns what the reader has already seen."""
@@ -74,26 +75,34 @@ class RunSignal(Signal):
         finally:
             self.seen = None
 
+    def wake(self) -> None:
+        """End the current or the next wait, for a change that only the database shows."""
+        self._must_read = True
+        super().wake()
+
     def bring(self, events: Sequence[RunEvent]) -> None:
         """Wake the reader and keep the events, which are already stored, for it.
 
         If more than MOST_KEPT would be kept, all are dropped.
         """
-        if len(self._events) + len(events) > MOST_KEPT:
+        if not events or len(self._events) + len(events) > MOST_KEPT:
             self._events.clear()
+            self.wake()
         else:
             self._events.extend(events)
-        self.wake()
+            super().wake()
 
     def after(self, seq: int) -> tuple[RunEvent, ...]:
-        """Take the events that follow `seq` without a gap; empty if there is a gap and the table must be read.
+        """Take the events that follow `seq` without a gap, after which the table has no others until the next signal.
 
-        Pending signals are cleared, since the reader now has the current state.
+        Return none if there is a gap, or if other processes may have written events, so that the table must be read.
+        Pending signals are cleared, since the reader then has the current state.
         """
         events = [event for event in self._events if event.seq > seq]
+        must_read, self._must_read = self._must_read, False
         self._events.clear()
         self._woken.clear()
-        if not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
+        if must_read or not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
             return ()
         return tuple(events)
 
