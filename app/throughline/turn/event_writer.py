@@ -25,6 +25,8 @@ from throughline.ports.storage import EventStore
 
 FLUSHING = "store run events"
 FLUSH_SECONDS = 0.05
+"""Seconds between the moments at which all runs of the process store their events, in one statement."""
+
 Part: TypeAlias = MessageDelta | ReasoningDelta | ToolCallDelta
 log = structlog.get_logger(__name__)
 
@@ -130,7 +132,7 @@ class EventWriter:
 
     async def _flush_later(self) -> None:
         while self._pending or self._deltas:
-            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.sleep(_seconds_to_flush(asyncio.get_running_loop().time()))
             try:
                 await self._flush()
             except LeaseLost:
@@ -153,6 +155,14 @@ class EventWriter:
         async with self._storing:  # let a running batch finish: after a cancel nobody would know whether it was stored
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _seconds_to_flush(now: float) -> float:
+    """Return the seconds to the next moment at which events are stored, FLUSH_SECONDS on average.
+
+    It is at least half of that away, so that a short turn stores its events with its end.
+    """
+    return FLUSH_SECONDS / 2 + -(now + FLUSH_SECONDS / 2) % FLUSH_SECONDS
 
 
 def _with_text(begun: Part, text: str) -> Part:

@@ -9,6 +9,7 @@ from uuid import UUID
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.runs.joined_events import JoinedEvents, Result, RunEvents
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
@@ -257,21 +258,28 @@ _STORE = sql(
 """,
     rows=NEW_EVENTS,
 )
-_STORE_HELD = sql(
-    """
-    with held as (
-        select r.id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
-    ), hurried as (
+_STORE_HELD_TEXT = """
+    with asked as (
+        select a.run_id, a.fence from unnest(cast(:run_ids as uuid[]), cast(:fences as integer[])) as a (run_id, fence)
+    ), held as (
+        select r.id from asked a join runs r on r.id = a.run_id and r.fence = a.fence
+        where r.status = 'running' for share of r {skip_locked}
+    ), hurried as materialized (
         select held.id, set_config('synchronous_commit', 'off', true) from held
     ), written as (
         insert into run_events (run_id, seq, type, data)
-        select hurried.id, e.seq, e.type, cast(e.data as json) from hurried cross join {rows}
+        select hurried.id, e.seq, e.type, cast(e.data as json) from hurried join (
+            select unnest(cast(:event_runs as uuid[])) as run_id, unnest(cast(:seqs as integer[])) as seq,
+                unnest(cast(:types as text[])) as type, unnest(cast(:data as text[])) as data
+        ) e on e.run_id = hurried.id
         on conflict (run_id, seq) do nothing
     )
-    select id from hurried
-""",
-    rows=NEW_EVENTS,
-)
+    select a.run_id, hurried.id is not null as is_stored, exists (
+        select 1 from runs r where r.id = a.run_id and r.fence = a.fence and r.status = 'running') as is_held
+    from asked a left join hurried on hurried.id = a.run_id
+"""
+_STORE_HELD = sql(_STORE_HELD_TEXT, skip_locked="")
+_STORE_UNLOCKED = sql(_STORE_HELD_TEXT, skip_locked="skip locked")
 _READ = sql(
     """
     with asked as (
@@ -343,16 +351,25 @@ class EventRepository:
         """Use `transactions`, and notify readers through `notifier`."""
         self._transactions = transactions
         self._notifier = notifier
+        self._joined = JoinedEvents(self._store)
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         if not events:
             return
-        rows = await self._transactions.fetch(
-            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **_parameters(events)
-        )
-        if not rows:
+        if await self._joined.store(RunEvents(lease, events)) is not Result.STORED:
             raise lease_lost(lease)
         self._notifier.announce_events(lease.run_id, events)
+
+    async def _store(self, batches: Collection[RunEvents], *, waits: bool) -> Mapping[Lease, Result]:
+        rows = await self._transactions.fetch(
+            _STORE_HELD if waits else _STORE_UNLOCKED,
+            run_ids=[batch.lease.run_id for batch in batches],
+            fences=[batch.lease.fence for batch in batches],
+            event_runs=[batch.lease.run_id for batch in batches for _ in batch.events],
+            **_parameters([event for batch in batches for event in batch.events]),
+        )
+        results = {row["run_id"]: _result(row, waits=waits) for row in rows}
+        return {batch.lease: results[batch.lease.run_id] for batch in batches}
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
         """Return the stored events after number `after_seq` in order: up to `limit`, fewer if they are large.
@@ -391,6 +408,12 @@ async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]
     """Store events in a transaction that has already locked the run's row, so that no fence check is needed."""
     if events:
         await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+
+
+def _result(row: Row, *, waits: bool) -> Result:
+    if row["is_stored"]:
+        return Result.STORED
+    return Result.LOCKED if row["is_held"] and not waits else Result.LOST
 
 
 def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
