@@ -16,7 +16,8 @@ from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 from throughline.assembly.front_ends import storages
 from throughline.db.connection.migrations import head_revision
-from throughline.db.connection.notifier import MOST_KEPT, Notification, RunSignal, read_payload, write_payloads
+from throughline.db.connection.notifier import Notification, read_payload, write_payloads
+from throughline.db.connection.signals import MOST_KEPT, RunSignal
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.service_status import SILENT_SECONDS, read_service_status
 from throughline.db.side_jobs import Job

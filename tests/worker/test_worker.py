@@ -16,6 +16,7 @@ from fakes.scripted_turns import ASKS_WEATHER, send
 from fakes.side_jobs import side_jobs
 from fakes.stage import OneTool, Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
+from throughline.db.connection.signals import WorkSignal
 from throughline.db.database import Database
 from throughline.db.side_jobs import Job
 from throughline.domain.basic_types import UserId
@@ -117,6 +118,63 @@ async def test_a_worker_without_a_free_slot_claims_nothing_however_often_it_is_w
         claims = list(counted.claims)
 
     assert claims == [(1, 1)]
+
+
+async def test_a_run_that_this_process_can_claim_wakes_no_other(stage: Stage) -> None:
+    stage.model.script(Say("here"))
+    told: list[int] = []
+    signal = WorkSignal(lambda: told.append(1))
+    worker = Worker(stage.dependencies, signal, side_jobs(stage), WorkerConfig("test", 2))
+
+    signal.announce()
+    before = len(told)
+    async with worker.working():
+        await until(lambda: worker.is_claiming)
+        run = await stage.submit("anybody there?")
+        signal.announce()
+        await ended(stage, run)
+    after = len(told)
+    signal.announce()
+
+    assert (before, after, len(told)) == (1, 1, 2)
+
+
+async def test_runs_that_find_no_slot_here_are_passed_on_once(stage: Stage) -> None:
+    stage.model.script(Hang("a word"))
+    told: list[int] = []
+    signal = WorkSignal(lambda: told.append(1))
+    worker = Worker(stage.dependencies, signal, side_jobs(stage), WorkerConfig("test", 1, grace_seconds=0.05))
+
+    async with worker.working():
+        await until(lambda: worker.is_claiming)
+        for _ in range(2):
+            await stage.submit_elsewhere("hello")
+        signal.announce()
+        kept = len(told)
+        await until(lambda: bool(told))
+        for _ in range(10):
+            signal.wake()
+            await asyncio.sleep(0)
+        passed_on = len(told)
+
+    assert (kept, passed_on, len(told)) == (0, 1, 1)
+
+
+def test_a_run_announced_during_a_claim_that_finds_nothing_is_still_passed_on() -> None:
+    told: list[int] = []
+    signal = WorkSignal(lambda: told.append(1))
+    signal.claim_here(lambda: True)
+
+    signal.announce()
+    times = signal.times
+    signal.announce()
+    signal.has_claimed_all(times)
+    signal.pass_on()
+    signal.announce()
+    signal.has_claimed_all(signal.times)
+    signal.pass_on()
+
+    assert told == [1]
 
 
 async def test_messages_of_one_session_are_answered_one_after_the_other_in_order(stage: Stage) -> None:

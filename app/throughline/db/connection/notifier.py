@@ -17,95 +17,10 @@ import structlog
 
 from throughline.db.connection.address import Address
 from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
+from throughline.db.connection.signals import RunSignal, Signal, WorkSignal
 from throughline.domain.basic_types import RunId
 from throughline.domain.events import NewEvent, RunEvent
 from throughline.ports.storage import Seen
-
-# Signals that wake tasks of this process which wait for work or for a run's events.
-#
-# A signal is not guaranteed to arrive: waiting tasks query again after a timeout, so a lost connection only delays
-# them.
-
-MOST_KEPT = 256
-"""Most events kept for a slow reader; beyond this number all are dropped, and the reader reads the table."""
-
-
-class Signal:
-    """A signal that stays set until the next `wait`, so that no call of `wake` between two waits is missed."""
-
-    def __init__(self) -> None:
-        self._woken = asyncio.Event()
-        self.times = 0
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        """Return True once woken since the last wait, False after the timeout."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            return False
-        self._woken.clear()
-        return True
-
-    def wake(self) -> None:
-        """End the current or the next wait. `times` counts the calls."""
-        self.times += 1
-        self._woken.set()
-
-
-class RunSignal(Signal):
-    """The signal of one run's reader; it can carry new events that this process wrote.
-
-    `seen` is the event number and status that the reader has seen, None while it does not wait. With `ends_only` single
-    events do not wake it, only a possible end of the run and the poll for all readers.
-    """
-
-    def __init__(self, *, ends_only: bool = False) -> None:
-        super().__init__()
-        self.ends_only = ends_only
-        self.seen: Seen | None = None
-        self._events: list[RunEvent] = []
-        self._must_read = False
-
-    async def wait_beyond(self, seen: Seen, timeout_seconds: float) -> bool:
-        """Wait as `wait` does. Meanwhile `seen` tells the poll of FollowedRuns what the reader has already seen."""
-        self.seen = seen
-        try:
-            return await self.wait(timeout_seconds)
-        finally:
-            self.seen = None
-
-    def wake(self) -> None:
-        """End the current or the next wait, for a change that only the database shows."""
-        self._must_read = True
-        super().wake()
-
-    def bring(self, events: Sequence[RunEvent]) -> None:
-        """Wake the reader and keep the events, which are already stored, for it.
-
-        If more than MOST_KEPT would be kept, all are dropped.
-        """
-        if not events or len(self._events) + len(events) > MOST_KEPT:
-            self._events.clear()
-            self.wake()
-        else:
-            self._events.extend(events)
-            super().wake()
-
-    def after(self, seq: int) -> tuple[RunEvent, ...]:
-        """Take the events that follow `seq` without a gap, after which the table has no others until the next signal.
-
-        Return none if there is a gap, or if other processes may have written events, so that the table must be read.
-        Pending signals are cleared, since the reader then has the current state.
-        """
-        events = [event for event in self._events if event.seq > seq]
-        must_read, self._must_read = self._must_read, False
-        self._events.clear()
-        self._woken.clear()
-        if must_read or not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
-            return ()
-        return tuple(events)
-
 
 CHANNEL = "throughline"
 IDS_PER_PAYLOAD = 200
@@ -299,7 +214,7 @@ class Notifier:
 
     def __init__(self, address: Address) -> None:
         """Prepare the notifier; `start` opens the connection."""
-        self.work, self.jobs = Signal(), Signal()
+        self.work, self.jobs = WorkSignal(self._notify_of_work), Signal()
         self._listener = Listener(address, on_payload=self._receive_payload, on_connected=self._wake_all)
         self._readers: defaultdict[RunId, set[RunSignal]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []
@@ -377,8 +292,10 @@ class Notifier:
         self._send_soon()
 
     def announce_work(self) -> None:
-        """Notify all processes that a run waits for a worker. Returns at once."""
-        self.work.wake()
+        """Notify the worker of this process that a run is queued, or all others if it cannot claim. Returns at once."""
+        self.work.announce()
+
+    def _notify_of_work(self) -> None:
         self._has_work = True
         self._send_soon()
 

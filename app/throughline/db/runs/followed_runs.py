@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from throughline.db.connection.notifier import Notifier, RunSignal
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import CLOSED
+from throughline.db.connection.signals import RunSignal
 from throughline.db.connection.transactions import Transactions
 from throughline.db.runs.events import EventRepository
 from throughline.db.statements.rows import (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from throughline.db.connection.notifier import Signal
+from throughline.db.connection.signals import Signal
 from throughline.db.database import Database
 from throughline.db.front_end_storage import ExpiringRows, FrontEndStorage
 from throughline.db.retention import delete_batch

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from throughline.db.connection.notifier import Notifier, Signal
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
-from throughline.db.connection.notifier import Signal
 from throughline.db.connection.pool import Row, Statement
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.transactions import Repository, Statements, Transactions
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, content_from, message_from

@@ -3,9 +3,10 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import structlog
 
@@ -80,6 +81,27 @@ class WorkerConfig:
     after_outage_seconds: float = AFTER_OUTAGE_SECONDS
 
 
+class RunsSignal(WorkSignal, Protocol):
+    """The signal that runs are queued, and what this process leaves to others."""
+
+    @property
+    def times(self) -> int:
+        """The number of calls of `wake`."""
+        ...
+
+    def claim_here(self, can_claim: Callable[[], bool]) -> None:
+        """Keep announced runs to this process while `can_claim`."""
+        ...
+
+    def has_claimed_all(self, times: int) -> None:
+        """Note that a claim, which began after so many calls of `wake`, found no more runs."""
+        ...
+
+    def pass_on(self) -> None:
+        """Notify other processes of the runs kept to this one."""
+        ...
+
+
 class Worker:
     """The worker of a process, which executes up to `concurrency` turns at once.
 
@@ -87,7 +109,7 @@ class Worker:
     """
 
     def __init__(
-        self, dependencies: TurnDependencies, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig
+        self, dependencies: TurnDependencies, signal: RunsSignal, jobs: SideJobs, config: WorkerConfig
     ) -> None:
         """Build the graph once; `working` starts claiming runs and side jobs."""
         self._dependencies = dependencies
@@ -143,6 +165,8 @@ class Worker:
         loop crashed, so that nothing more will be claimed.
         """
         self._only_for = only_for
+        if only_for is None:
+            self._signal.claim_here(lambda: self._free > 0 and self._loop.is_claiming)
         loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
         loop.add_done_callback(lambda ended: _log_end(ended, broken))
         tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
@@ -161,6 +185,8 @@ class Worker:
         Side jobs do not delay the shutdown: they continue while turns end, and are then put back.
         """
         self._jobs.close()
+        self._loop.close()
+        self._signal.pass_on()
         await self._loop.drain(self._config.grace_seconds)
         self._jobs.stop()
 
@@ -195,8 +221,10 @@ class Worker:
         """
         most, found = min((self._free + 1) // 2, MOST_PER_CLAIM), ClaimedRuns(())
         if most == 0:
+            self._signal.pass_on()
             return Claims()
         self._occupy(most)
+        times = self._signal.times
         try:
             found = await self._dependencies.runs.claim(self._now(most, late))
         finally:
@@ -205,7 +233,9 @@ class Worker:
         if found.is_contended:
             self._claim_again_soon()
         has_taken_all = len(found.runs) < most
-        self._is_line_empty = self._is_line_empty or (has_taken_all and not found.is_contended)
+        if has_taken_all and not found.is_contended:
+            self._is_line_empty = True
+            self._signal.has_claimed_all(times)
         return Claims(found.runs, may_have_left=not has_taken_all)
 
     def _claim_again_soon(self) -> None:
