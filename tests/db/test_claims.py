@@ -197,9 +197,7 @@ async def claim_until_empty(database: Database, most: Callable[[], int]) -> list
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_many_claimers_take_each_run_once_up_to_the_cap_and_leave_none_that_may_start(
-    database_url: str, seed: int
-) -> None:
+async def test_many_claimers_take_each_run_once_and_leave_none_that_may_start(database_url: str, seed: int) -> None:
     dice = random.Random(seed)
     caps = Caps(running_per_owner=5)
     await overlap_claims(database_url)

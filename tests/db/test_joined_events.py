@@ -11,18 +11,18 @@ from fakes.event_log import MESSAGE_ID
 from fakes.raw_sql import hold_rows
 from fakes.waiting import until
 from throughline.db.database import Database
-from throughline.db.runs.joined_events import MOST_JOINED, JoinedEvents, Result, RunEvents
+from throughline.db.runs.joined_events import MOST_JOINED, EventBatch, JoinedEvents, StoreResult
 from throughline.domain.basic_types import RunId, SessionId
-from throughline.domain.errors import DatabaseUnavailable, LeaseLost
+from throughline.domain.errors import DatabaseUnavailable, InvalidInput, LeaseLost
 from throughline.domain.events import MessageDelta, NewEvent
 from throughline.domain.run import Lease
 
 SESSION = SessionId(UUID(int=1))
 
 
-def events_of(number: int, *, seq: int = 1) -> RunEvents:
+def events_of(number: int, *, seq: int = 1) -> EventBatch:
     """Return an event of the run with this number."""
-    return RunEvents(Lease(RunId(UUID(int=number)), 1, SESSION), (NewEvent(seq, MessageDelta(MESSAGE_ID, "word")),))
+    return EventBatch(Lease(RunId(UUID(int=number)), 1, SESSION), (NewEvent(seq, MessageDelta(MESSAGE_ID, "word")),))
 
 
 class Written:
@@ -36,7 +36,7 @@ class Written:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def __call__(self, batches: Collection[RunEvents], *, waits: bool) -> Mapping[Lease, Result]:
+    async def __call__(self, batches: Collection[EventBatch], *, waits: bool) -> Mapping[Lease, StoreResult]:
         numbers = [batch.lease.run_id.int for batch in batches]
         self.statements.append((numbers, waits))
         await self.gate.wait()
@@ -45,10 +45,10 @@ class Written:
                 raise self.failures[number]
         return {batch.lease: self._result(batch.lease.run_id.int, waits=waits) for batch in batches}
 
-    def _result(self, number: int, *, waits: bool) -> Result:
+    def _result(self, number: int, *, waits: bool) -> StoreResult:
         if number in self.lost:
-            return Result.LOST
-        return Result.LOCKED if number in self.locked and not waits else Result.STORED
+            return StoreResult.LOST
+        return StoreResult.LOCKED if number in self.locked and not waits else StoreResult.STORED
 
 
 async def test_events_given_at_the_same_time_are_stored_in_one_statement() -> None:
@@ -57,7 +57,7 @@ async def test_events_given_at_the_same_time_are_stored_in_one_statement() -> No
 
     results = await asyncio.gather(*(joined.store(events_of(number)) for number in range(5)))
 
-    assert results == [Result.STORED] * 5
+    assert results == [StoreResult.STORED] * 5
     assert written.statements == [([0, 1, 2, 3, 4], False)]
 
 
@@ -82,19 +82,19 @@ async def test_a_run_whose_row_is_locked_is_stored_alone_and_delays_no_other() -
 
     results = await asyncio.gather(*map(JoinedEvents(written).store, [events_of(0), events_of(1), events_of(2)]))
 
-    assert results == [Result.STORED] * 3
+    assert results == [StoreResult.STORED] * 3
     assert written.statements == [([0, 1, 2], False), ([1], True)]
 
 
 async def test_a_run_that_cannot_be_stored_fails_alone() -> None:
     written = Written()
-    written.failures = {1: ValueError("a value that no column takes")}
+    written.failures = {1: InvalidInput("a value that no column takes")}
     written.lost = {2}
     joined = JoinedEvents(written)
 
     results = await asyncio.gather(*(joined.store(events_of(number)) for number in range(4)), return_exceptions=True)
 
-    assert results == [Result.STORED, written.failures[1], Result.LOST, Result.STORED]
+    assert results == [StoreResult.STORED, written.failures[1], StoreResult.LOST, StoreResult.STORED]
 
 
 async def test_an_outage_fails_all_and_is_not_tried_for_each_run() -> None:
@@ -135,11 +135,11 @@ async def test_events_whose_writer_was_cancelled_break_nothing() -> None:
     await asyncio.sleep(0)
     cancelled.cancel()
 
-    assert await other is Result.STORED
+    assert await other is StoreResult.STORED
     assert cancelled.cancelled()
 
 
-async def test_events_of_several_runs_are_stored_past_one_that_is_locked_and_one_that_is_lost(
+async def test_runs_are_stored_past_one_that_is_locked_and_one_that_is_lost(
     database: Database, database_url: str
 ) -> None:
     claims = [await (await open_conversation(database)).start() for _ in range(4)]

@@ -462,9 +462,8 @@ async def test_a_session_that_cannot_be_indexed_stops_no_other(
     transactions = LockedTransactions(pool)
     transactions.locked = sessions[1]
 
-    indexed = await SearchRepository(transactions, database.messages, database.jobs, "english").index_owner(
-        conversation.owner_id
-    )
+    history = SearchRepository(transactions, database.messages, database.jobs, "english")
+    indexed = await history.index_owner(conversation.owner_id)
     await pool.close()
 
     assert indexed == (6, True)

@@ -16,7 +16,7 @@ from fakes.scripted_turns import ASKS_WEATHER, send
 from fakes.side_jobs import side_jobs
 from fakes.stage import OneTool, Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
-from throughline.db.connection.signals import WorkSignal
+from throughline.db.connection.signals import QueueSignal
 from throughline.db.database import Database
 from throughline.db.side_jobs import Job
 from throughline.domain.basic_types import UserId
@@ -123,26 +123,27 @@ async def test_a_worker_without_a_free_slot_claims_nothing_however_often_it_is_w
 async def test_a_run_that_this_process_can_claim_wakes_no_other(stage: Stage) -> None:
     stage.model.script(Say("here"))
     told: list[int] = []
-    signal = WorkSignal(lambda: told.append(1))
+    signal = QueueSignal(lambda: told.append(1))
     worker = Worker(stage.dependencies, signal, side_jobs(stage), WorkerConfig("test", 2))
 
     signal.announce()
     before = len(told)
     async with worker.working():
-        await until(lambda: worker.is_claiming)
         run = await stage.submit("anybody there?")
+        await until(lambda: worker.is_claiming)
         signal.announce()
         await ended(stage, run)
-    after = len(told)
+        during = len(told)
+    told.clear()
     signal.announce()
 
-    assert (before, after, len(told)) == (1, 1, 2)
+    assert (before, during, len(told)) == (1, 1, 1)
 
 
 async def test_runs_that_find_no_slot_here_are_passed_on_once(stage: Stage) -> None:
     stage.model.script(Hang("a word"))
     told: list[int] = []
-    signal = WorkSignal(lambda: told.append(1))
+    signal = QueueSignal(lambda: told.append(1))
     worker = Worker(stage.dependencies, signal, side_jobs(stage), WorkerConfig("test", 1, grace_seconds=0.05))
 
     async with worker.working():
@@ -162,7 +163,7 @@ async def test_runs_that_find_no_slot_here_are_passed_on_once(stage: Stage) -> N
 
 def test_a_run_announced_during_a_claim_that_finds_nothing_is_still_passed_on() -> None:
     told: list[int] = []
-    signal = WorkSignal(lambda: told.append(1))
+    signal = QueueSignal(lambda: told.append(1))
     signal.claim_here(lambda: True)
 
     signal.announce()

@@ -192,8 +192,8 @@ _WAITING = sql("""
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Queue the job as part of the transaction; return False if it exists already, waiting or under way.
 
-    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING. Whoever commits the
-    transaction calls `Notifier.announce_jobs` afterwards.
+    All jobs are queued here, except by statements that contain ENQUEUE_SUMMARY or ENQUEUE_INDEXING. The caller calls
+    `Notifier.announce_jobs` after the commit.
     """
     rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)
     return bool(rows) and bool(rows[0]["is_new"])

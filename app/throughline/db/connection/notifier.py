@@ -17,7 +17,7 @@ import structlog
 
 from throughline.db.connection.address import Address
 from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
-from throughline.db.connection.signals import RunSignal, Signal, WorkSignal
+from throughline.db.connection.signals import QueueSignal, RunSignal, Signal
 from throughline.domain.basic_types import RunId
 from throughline.domain.events import NewEvent, RunEvent
 from throughline.ports.storage import Seen
@@ -214,7 +214,7 @@ class Notifier:
 
     def __init__(self, address: Address) -> None:
         """Prepare the notifier; `start` opens the connection."""
-        self.work, self.jobs = WorkSignal(self._notify_of_work), Signal()
+        self.work, self.jobs = QueueSignal(self._notify_of_work), Signal()
         self._listener = Listener(address, on_payload=self._receive_payload, on_connected=self._wake_all)
         self._readers: defaultdict[RunId, set[RunSignal]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []

@@ -36,7 +36,7 @@ class Signal:
         self._woken.set()
 
 
-class WorkSignal(Signal):
+class QueueSignal(Signal):
     """The signal that runs are queued. This process's worker claims them if it can, else other processes are notified.
 
     A run that several processes were told of would be looked for by each of them, and found by one.

@@ -9,7 +9,7 @@ from uuid import UUID
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.runs.joined_events import JoinedEvents, Result, RunEvents
+from throughline.db.runs.joined_events import EventBatch, JoinedEvents, StoreResult
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
@@ -356,11 +356,11 @@ class EventRepository:
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         if not events:
             return
-        if await self._joined.store(RunEvents(lease, events)) is not Result.STORED:
+        if await self._joined.store(EventBatch(lease, events)) is not StoreResult.STORED:
             raise lease_lost(lease)
         self._notifier.announce_events(lease.run_id, events)
 
-    async def _store(self, batches: Collection[RunEvents], *, waits: bool) -> Mapping[Lease, Result]:
+    async def _store(self, batches: Collection[EventBatch], *, waits: bool) -> Mapping[Lease, StoreResult]:
         rows = await self._transactions.fetch(
             _STORE_HELD if waits else _STORE_UNLOCKED,
             run_ids=[batch.lease.run_id for batch in batches],
@@ -410,10 +410,10 @@ async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]
         await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
 
 
-def _result(row: Row, *, waits: bool) -> Result:
+def _result(row: Row, *, waits: bool) -> StoreResult:
     if row["is_stored"]:
-        return Result.STORED
-    return Result.LOCKED if row["is_held"] and not waits else Result.LOST
+        return StoreResult.STORED
+    return StoreResult.LOCKED if row["is_held"] and not waits else StoreResult.LOST
 
 
 def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from throughline.domain.errors import TemporaryError
+from throughline.domain.errors import TemporaryError, ThroughlineError
 from throughline.domain.events import NewEvent
 from throughline.domain.run import Lease
-from throughline.execution.error_boundary import Outcome, Raised, Returned, outcome_of_awaiting
 
 MOST_JOINED = 100
 """Most runs whose events one statement stores."""
 
 
-class Result(Enum):
+class StoreResult(Enum):
     """What became of the events of one run: stored, not stored because of a lock or because the lease is lost."""
 
     STORED = "stored"
@@ -28,7 +27,7 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RunEvents:
+class EventBatch:
     """Events of one run, and the right to store them."""
 
     lease: Lease
@@ -38,7 +37,7 @@ class RunEvents:
 class Write(Protocol):
     """Stores the events of several runs, each run at most once, in one statement."""
 
-    async def __call__(self, batches: Collection[RunEvents], *, waits: bool) -> Mapping[Lease, Result]:
+    async def __call__(self, batches: Collection[EventBatch], *, waits: bool) -> Mapping[Lease, StoreResult]:
         """Return the result for each lease. With `waits` it waits for locked rows of runs, so none is `LOCKED`."""
         ...
 
@@ -47,11 +46,9 @@ class Write(Protocol):
 class _Waiting:
     """Events that wait for a statement; `context` is the one in which they were given, for traces."""
 
-    batch: RunEvents
+    batch: EventBatch
     context: Context = field(default_factory=copy_context)
-    result: "asyncio.Future[Outcome[Result]]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    result: "asyncio.Future[StoreResult]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class JoinedEvents:
@@ -67,16 +64,12 @@ class JoinedEvents:
         self._storing: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
 
-    async def store(self, batch: RunEvents) -> Result:
+    async def store(self, batch: EventBatch) -> StoreResult:
         """Store the events with those of other runs; return STORED or LOST. Raises the errors of `write`."""
         waiting = _Waiting(batch)
         self._waiting.append(waiting)
         self._store_next()
-        match await waiting.result:
-            case Raised(error):
-                raise error
-            case Returned(result):
-                return result
+        return await waiting.result
 
     def _store_next(self) -> None:
         if self._storing is None and self._waiting:
@@ -84,8 +77,9 @@ class JoinedEvents:
             self._storing = asyncio.create_task(self._store_joined(), name="store joined run events", context=context)
             self._storing.add_done_callback(self._has_stored)
 
-    def _has_stored(self, _storing: asyncio.Task[None]) -> None:
+    def _has_stored(self, storing: asyncio.Task[None]) -> None:
         self._storing = None
+        _retrieve_error(storing)
         self._store_next()
 
     async def _store_joined(self) -> None:
@@ -93,25 +87,37 @@ class JoinedEvents:
         if len(joined) == 1:
             await self._store_alone(joined[0])
             return
-        outcome = await outcome_of_awaiting(self._write([one.batch for one in joined], waits=False))
-        for one in joined:
-            match outcome:
-                case Returned(results) if results[one.batch.lease] is not Result.LOCKED:
-                    _answer(one, Returned(results[one.batch.lease]))
-                case Raised(TemporaryError() as error):
-                    _answer(one, Raised(error))
-                case _:
-                    task = asyncio.create_task(self._store_alone(one), context=one.context)
-                    self._alone.add(task)
-                    task.add_done_callback(self._alone.discard)
+        for one, result in zip(joined, await self._write_joined(joined), strict=True):
+            if result is StoreResult.LOCKED:
+                alone = asyncio.create_task(self._store_alone(one), context=one.context)
+                self._alone.add(alone)
+                alone.add_done_callback(self._alone.discard)
+                alone.add_done_callback(_retrieve_error)
+            elif not one.result.done():
+                one.result.set_result(result)
+
+    async def _write_joined(self, joined: Sequence[_Waiting]) -> Sequence[StoreResult]:
+        """Return the result for each run; LOCKED for all if the statement failed because of one of them."""
+        try:
+            results = await self._write([one.batch for one in joined], waits=False)
+        except TemporaryError as error:
+            _fail(joined, error)
+            raise
+        except ThroughlineError:
+            return [StoreResult.LOCKED] * len(joined)
+        except Exception as error:
+            _fail(joined, error)
+            raise
+        return [results[one.batch.lease] for one in joined]
 
     async def _store_alone(self, one: _Waiting) -> None:
-        lease = one.batch.lease
-        match await outcome_of_awaiting(self._write([one.batch], waits=True)):
-            case Returned(results):
-                _answer(one, Returned(results[lease]))
-            case Raised(error):
-                _answer(one, Raised(error))
+        try:
+            results = await self._write([one.batch], waits=True)
+        except Exception as error:
+            _fail([one], error)
+            raise
+        if not one.result.done():  # it is cancelled if nobody waits for it any more
+            one.result.set_result(results[one.batch.lease])
 
     def _take(self) -> list[_Waiting]:
         """Take the events of up to MOST_JOINED runs; those of a run that is among them already wait on."""
@@ -127,6 +133,13 @@ class JoinedEvents:
         return list(taken.values())
 
 
-def _answer(one: _Waiting, outcome: Outcome[Result]) -> None:
-    if not one.result.done():  # it is cancelled if nobody waits for it any more
-        one.result.set_result(outcome)
+def _fail(waiting: Sequence[_Waiting], error: Exception) -> None:
+    for one in waiting:
+        if not one.result.done():
+            one.result.set_exception(error)
+
+
+def _retrieve_error(task: asyncio.Task[None]) -> None:
+    """Retrieve the task's error, which those who wait for its events are given."""
+    if not task.cancelled():
+        task.exception()

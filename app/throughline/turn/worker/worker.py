@@ -120,6 +120,7 @@ class Worker:
         loop = LoopConfig(POLL_SECONDS, config.after_outage_seconds, dependencies.clock.monotonic)
         self._loop: LeaseLoop[ClaimedRun] = LeaseLoop(self, heartbeats, signal, loop)
         self._free = config.concurrency
+        self._is_claim_under_way = False
         self._is_line_empty = False
         self._summary_slots = _slots_for_summaries(config.concurrency)
         self._room = asyncio.Event()
@@ -166,7 +167,7 @@ class Worker:
         """
         self._only_for = only_for
         if only_for is None:
-            self._signal.claim_here(lambda: self._free > 0 and self._loop.is_claiming)
+            self._signal.claim_here(self._can_claim)
         loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
         loop.add_done_callback(lambda ended: _log_end(ended, broken))
         tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
@@ -224,10 +225,11 @@ class Worker:
             self._signal.pass_on()
             return Claims()
         self._occupy(most)
-        times = self._signal.times
+        times, self._is_claim_under_way = self._signal.times, True
         try:
             found = await self._dependencies.runs.claim(self._now(most, late))
         finally:
+            self._is_claim_under_way = False
             self._free_slots(most - len(found.runs))
         self._note_last_attempts(found.runs)
         if found.is_contended:
@@ -237,6 +239,11 @@ class Worker:
             self._is_line_empty = True
             self._signal.has_claimed_all(times)
         return Claims(found.runs, may_have_left=not has_taken_all)
+
+    def _can_claim(self) -> bool:
+        """Whether a queued run is claimed here soon, or passed on if the slots of a claim under way are used up."""
+        has_slot = self._free > 0 or self._is_claim_under_way
+        return has_slot and self._loop.has_claimed_within(POLL_SECONDS)
 
     def _claim_again_soon(self) -> None:
         pause = random.uniform(0.5, 1.5) * CONTENTION_PAUSE_SECONDS  # noqa: S311  # spreads claims, guards no secret
