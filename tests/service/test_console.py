@@ -430,12 +430,16 @@ async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on
 
 
 async def resting_place(page: Page, position: int) -> float:
-    """Return how far below the window's edge a message stands once nothing moves any more."""
+    """Return how far below the window's edge a message stands once nothing moves any more.
+
+    A browser without a window may stop to draw frames on a busy machine: then a little time stands for a frame.
+    """
     return float(
         await page.evaluate(
             "async (id) => { const top = () => document.getElementById(id).getBoundingClientRect().top;"
-            " let last; while (last !== (last = top())) for (let frame = 0; frame < 3; frame++)"
-            " await new Promise(requestAnimationFrame); return last; }",
+            " const frame = () => new Promise((next) => { requestAnimationFrame(next); setTimeout(next, 100); });"
+            " let last; while (last !== (last = top())) for (let frames = 0; frames < 3; frames++)"
+            " await frame(); return last; }",
             f"m{position}",
         )
     )
