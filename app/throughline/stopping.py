@@ -36,3 +36,4 @@ class Stopping:
         self.asked.set()
         if self._starting is not None:
             self._starting.cancel()
+            self._starting = None  # a second signal must not cut short what ends the program

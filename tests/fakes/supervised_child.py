@@ -31,10 +31,12 @@ class Child:
         os._exit(0)
 
     def read(self) -> None:
-        with self.file("counts").open("ab", buffering=0) as counts:
-            while data := self.line.recv(1000):
-                counts.write(data)
-        os._exit(5)
+        try:
+            with self.file("counts").open("ab", buffering=0) as counts:
+                while data := self.line.recv(1000):
+                    counts.write(data)
+        finally:
+            os._exit(5)
 
     def report(self) -> None:
         while not self.file("silent").exists():

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,10 @@ STEADY_LOOKS = 50
 
 @dataclass
 class Supervised:
-    """A supervisor of small children in a folder; `ended` has the ids of ended processes."""
+    """A supervisor of small children in a folder; `ended` has the ids of ended processes.
+
+    The program of the children `missing` is not there, and those that are `hanging` never serve.
+    """
 
     folder: Path
     listener: socket.socket
@@ -35,15 +38,20 @@ class Supervised:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     ended: list[int] = field(default_factory=list)
+    missing: frozenset[int] = frozenset()
+    hanging: frozenset[int] = frozenset()
     supervisor: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
-        command = [sys.executable, "-S", supervised_child.__file__]
-        program = ChildProgram(
-            lambda listener, line, number: [*command, str(listener), str(line), str(number)],
-            {"CHILD_FOLDER": str(self.folder), "PATH": os.environ["PATH"]},
-        )
-        self.supervisor = Supervisor(program, self.listener, self.config, self.ended.append)
+        program = ChildProgram(self.command, {"CHILD_FOLDER": str(self.folder), "PATH": os.environ["PATH"]})
+        self.supervisor = Supervisor(program, self.listener, self.config, asyncio.Event(), self.ended.append)
+
+    def command(self, listener: int, line: int, number: int) -> list[str]:
+        if number in self.missing:
+            return [str(self.folder / "nothing")]
+        if number in self.hanging:
+            return ["sleep", "1000"]
+        return [sys.executable, "-S", supervised_child.__file__, str(listener), str(line), str(number)]
 
     async def run(self) -> int:
         return await self.supervisor.run(self.stop, self.started.set)
@@ -199,6 +207,50 @@ async def test_children_that_die_while_all_are_replaced_leave_as_many_as_wanted(
 
         await until(is_steady)
         assert all(child.number > 2 for child in supervised.supervisor.children)
+
+
+async def test_a_child_is_replaced_once_the_system_can_start_one_again(tmp_path: Path, listener: socket.socket) -> None:
+    supervised = Supervised(tmp_path, listener, missing=frozenset({3, 4}))
+    with capture_logs() as logs:
+        async with running(supervised):
+            os.kill(pid_of(supervised, 1), signal.SIGKILL)
+            await supervised.until_answered_by(5)
+    assert [line["error"] for line in logs if line["event"] == "child process not started"] == [
+        "No such file or directory"
+    ] * 2
+
+
+async def test_a_replacement_that_cannot_be_started_is_given_up_and_the_next_is_made(
+    tmp_path: Path, listener: socket.socket
+) -> None:
+    supervised = Supervised(tmp_path, listener, missing=frozenset({3}))
+    with capture_logs() as logs:
+        async with running(supervised):
+            supervised.supervisor.replacing.set()
+            await until(lambda: any(line["event"] == "child process not started" for line in logs))
+            supervised.supervisor.replacing.set()
+            await until(lambda: {child.number for child in supervised.supervisor.children} == {4, 5})
+            assert supervised.has("stopped-1")
+
+
+async def test_a_child_that_hangs_in_its_start_is_killed_and_replaced(tmp_path: Path, listener: socket.socket) -> None:
+    config = replace(QUICK, start=1.0)
+    supervised = Supervised(tmp_path, listener, config, hanging=frozenset({3}))
+    async with running(supervised):
+        os.kill(pid_of(supervised, 1), signal.SIGKILL)
+        await until(lambda: len(supervised.ended) == 2)
+        assert {child.number for child in supervised.supervisor.children} <= {2, 4, 5, 6}
+
+
+async def test_a_child_killed_in_the_first_start_is_told_of(tmp_path: Path, listener: socket.socket) -> None:
+    supervised = Supervised(tmp_path, listener, hanging=frozenset({1}))
+    task = asyncio.create_task(supervised.run())
+    await until(lambda: bool(supervised.supervisor.children))
+    with capture_logs() as logs:
+        os.kill(pid_of(supervised, 1), signal.SIGKILL)
+        async with asyncio.timeout(HANG_SECONDS):
+            assert await task == 1
+    assert [(line["event"], line["signal"]) for line in logs] == [("child process killed in its start", 9)]
 
 
 async def test_a_stop_during_the_start_ends_all(tmp_path: Path, listener: socket.socket) -> None:

@@ -40,6 +40,7 @@ from throughline.http.server import (
     TcpAddress,
     bind_tcp,
     bind_unix,
+    bound_host,
     bound_url,
     limit_connections,
 )
@@ -106,7 +107,6 @@ async def serve(options: ServeOptions) -> None:
     """Serve the REST API until stopped, also as one of several processes that share a port."""
     settings = read_program_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
-    host = options.host or settings.host
     stopping = Stopping()
     async with (
         open_runtime(settings, ProcessKind.SERVE) as runtime,
@@ -116,7 +116,7 @@ async def serve(options: ServeOptions) -> None:
         listener = membership.listener if membership else bind_tcp(serve_address(options, settings))
         health = () if membership is None else (membership,)
         mode = ServeMode(has_worker=not options.no_worker, endpoints=endpoints, health=health, stop=stopping.asked)
-        config = await _api_config(runtime, host)
+        config = await _api_config(runtime, bound_host(listener))
         if config.is_local_mode:
             _warn_of_proxy(endpoints)
         if membership is None or membership.number == 1:

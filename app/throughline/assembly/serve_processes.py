@@ -4,14 +4,15 @@ The supervisor upgrades the schema and starts the embedded PostgreSQL, once for 
 """
 
 import asyncio
+import fcntl
 import math
 import os
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -92,7 +93,8 @@ async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_aut
     most = limit // each - 1
     if count <= most:
         return count
-    if is_auto and most >= 1:
+    if is_auto:
+        most = max(most, 1)
         log.warning("fewer processes than cores, for lack of connections", processes=most, cores=count, limit=limit)
         return most
     raise SettingInvalid(
@@ -111,7 +113,8 @@ def serve_address(options: ServeOptions, settings: Settings) -> TcpAddress:
 
 
 async def _supervise(options: ServeOptions, settings: Settings, count: int) -> int:
-    stopping = Stopping()
+    stopping, replacing = Stopping(), asyncio.Event()
+    _replace_on_hangup(replacing, stopping)
     async with open_address(database_location(settings)) as urls:
         if may_migrate(settings, ProcessKind.SERVE):
             await upgrade(urls.for_sessions)
@@ -120,11 +123,11 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         with (
             bind_tcp(serve_address(options, settings)) as listener,
             tempfile.TemporaryDirectory(prefix="throughline-") as folder,
+            _kept_from_cleaning(folder),
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
             program, on_end = _child_program(options, count, folder), partial(forget_gauges, folder=folder)
-            supervisor = Supervisor(program, listener, config, on_end)
-            _replace_on_hangup(supervisor, stopping)
+            supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
 
 
@@ -133,6 +136,7 @@ def _child_program(options: ServeOptions, count: int, folder: str) -> ChildProgr
     flags = ["--no-worker"] if options.no_worker else []
 
     def command(listener: int, line: int, number: int) -> list[str]:
+        Path(folder).mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
         child = ["--child", f"{listener}:{line}:{number}:{count}"]
         return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
 
@@ -143,17 +147,40 @@ def _given(name: str, value: object) -> list[str]:
     return [] if value is None else [name, str(value)]
 
 
-def _replace_on_hangup(supervisor: Supervisor, stopping: Stopping) -> None:
-    """Let SIGHUP replace the children; it stops the service if it comes from a terminal that was closed."""
-    had_terminal = sys.stderr.isatty()
+@contextmanager
+def _kept_from_cleaning(folder: str) -> Generator[None]:
+    """Hold a lock on the folder, so that systemd-tmpfiles does not take it for a forgotten one (tmpfiles.d, "Age")."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace_on_hangup(replacing: asyncio.Event, stopping: Stopping) -> None:
+    """Let SIGHUP replace the children; it stops the service if it comes from a terminal that was closed.
+
+    A service that was started so that it outlives its terminal (`nohup`) goes on.
+    """
+    had_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     def on_hangup() -> None:
-        if had_terminal and not sys.stderr.isatty():
+        if had_terminal and not _has_terminal():
             stopping.stop()
         else:
-            supervisor.replacing.set()
+            replacing.set()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
+
+
+def _has_terminal() -> bool:
+    """Whether the process has a terminal that can close, wherever its output goes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 # A child process.
@@ -187,6 +214,8 @@ async def joined(
     if child is None:
         yield None
         return
+    # A SIGHUP is for the supervisor, also if it reaches all processes. A handler is not handed on to programs of tools.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     count = ChildCount(serving=child.children, wanted=child.children)
     async with open_line(child.line, count, on_end=stopping.stop, before_alive=before_alive) as line:
         yield Membership(inherit_socket(child.listener), line, child.number)

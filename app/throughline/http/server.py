@@ -115,6 +115,11 @@ def bind_unix(path: Path) -> socket.socket:
     return listener
 
 
+def bound_host(listener: socket.socket) -> str:
+    """Return the address of this machine at which a TCP listener takes connections, whatever the settings say now."""
+    return str(listener.getsockname()[0])
+
+
 def bound_url(listener: socket.socket) -> str:
     """Return the URL at which a client reaches a TCP listener."""
     host, port = listener.getsockname()[:2]

@@ -13,6 +13,9 @@ import structlog
 from throughline.stopping import first_of
 from throughline.supervisor.line import READY, ChildCount
 
+PARTS = 6
+"""Parts in which the time is waited for after which a silent child is killed."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -48,16 +51,23 @@ class ChildProcess:
     async def start(
         cls, program: ChildProgram, listener: socket.socket, number: int, silent_seconds: float
     ) -> "ChildProcess":
-        """Start a child process, in a session of its own: signals of a terminal reach the supervisor only."""
+        """Start a child process, in a session of its own: signals of a terminal reach the supervisor only.
+
+        Raises OSError if the system cannot start one now.
+        """
         own, other = socket.socketpair()
         with other:
-            process = await asyncio.create_subprocess_exec(
-                *program.command(listener.fileno(), other.fileno(), number),
-                env=dict(program.environment),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(listener.fileno(), other.fileno()),
-                start_new_session=True,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *program.command(listener.fileno(), other.fileno(), number),
+                    env=dict(program.environment),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(listener.fileno(), other.fileno()),
+                    start_new_session=True,
+                )
+            except BaseException:
+                own.close()
+                raise
         child = cls(number, process, silent_seconds)
         reader, child._writer = await asyncio.open_unix_connection(sock=own)
         child._following = asyncio.create_task(child._follow(reader), name=f"follow child process {number}")
@@ -135,10 +145,20 @@ class ChildProcess:
             self._writer.close()
 
     async def _until_silent(self, reader: asyncio.StreamReader) -> None:
-        """Read reports until the line ends. If none comes for `silent_seconds`, kill the process."""
-        try:
-            while await asyncio.wait_for(reader.readline(), self._silent_seconds):
-                pass
-        except TimeoutError:
-            log.error("child process silent, killed", process=self.number, pid=self.pid, seconds=self._silent_seconds)
-            self.kill()
+        """Read reports until the line ends. If none comes for `silent_seconds`, kill the process.
+
+        The time is waited for in parts: after a pause of the whole machine one of them is over at once, and the reports
+        that have come are read before the next.
+        """
+        silent = 0
+        while silent < PARTS:
+            try:
+                report = await asyncio.wait_for(reader.readline(), self._silent_seconds / PARTS)
+            except TimeoutError:
+                silent += 1
+                continue
+            if not report:
+                return
+            silent = 0
+        log.error("child process silent, killed", process=self.number, pid=self.pid, seconds=self._silent_seconds)
+        self.kill()

@@ -58,10 +58,11 @@ class Supervisor:
         program: ChildProgram,
         listener: socket.socket,
         config: SupervisorConfig,
+        replacing: asyncio.Event,
         on_end: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Prepare the supervisor; `run` starts the children. `on_end` is called with the id of each ended process."""
-        self.replacing = asyncio.Event()
+        self.replacing = replacing
         self._program, self._listener, self._config = program, listener, config
         self._on_end = on_end
         self._number = 0
@@ -85,7 +86,7 @@ class Supervisor:
         try:
             failed = await self._start_all()
             if failed is not None:
-                return failed.exit_code or 1
+                return self._tell_failure(failed)
             on_started()
             keeping = [asyncio.create_task(self._keep(slot), name="keep child process") for slot in self._slots]
             keeping.append(asyncio.create_task(self._replace_when_asked(), name="replace child processes"))
@@ -96,6 +97,13 @@ class Supervisor:
         finally:
             await asyncio.gather(*(child.end(self._config.end) for child in tuple(self._children)))
         return 0
+
+    @staticmethod
+    def _tell_failure(failed: ChildProcess) -> int:
+        """Return the exit code for a child that ended in its start. It says itself why, unless a signal ended it."""
+        if failed.exit_code < 0:
+            log.error("child process killed in its start", process=failed.number, signal=-failed.exit_code)
+        return failed.exit_code if failed.exit_code > 0 else 1
 
     async def _start_all(self) -> ChildProcess | None:
         """Start all children; return one that has failed, None if all serve."""
@@ -136,14 +144,27 @@ class Supervisor:
             await self._restart(slot, child)
 
     async def _restart(self, slot: Slot, dead: ChildProcess) -> None:
-        """Start a child for the slot of a dead one, unless a replacement has taken the slot meanwhile."""
-        if slot.child is not dead:
+        """Start a child for the slot of a dead one, unless a replacement has taken the slot meanwhile.
+
+        A child that does not serve in time is killed. If none can be started, the dead one stays in the slot.
+        """
+        child = await self._start_again() if slot.child is dead else None
+        if child is None:
             return
-        child = await self._start()
-        if slot.child is dead:
-            slot.child = child
-        else:
+        if slot.child is not dead:
             await child.end(self._config.end)
+            return
+        slot.child = child
+        if not await child.is_started(self._config.start):
+            child.kill()
+
+    async def _start_again(self) -> ChildProcess | None:
+        """Start a child; None if the system cannot start one now."""
+        try:
+            return await self._start()
+        except OSError as error:
+            log.error("child process not started", error=error.strerror or type(error).__name__)
+            return None
 
     async def _replace_when_asked(self) -> None:
         while True:
@@ -158,9 +179,11 @@ class Supervisor:
         """
         log.info("child processes replaced one after another", children=len(self._slots))
         for slot in self._slots:
-            new = await self._start()
+            new = await self._start_again()
+            if new is None:
+                return
             if not await new.is_started(self._config.start):
-                log.error("new child process failed, replacement given up", exit_code=new.exit_code)
+                log.error("new child process failed, replacement given up", process=new.number)
                 await new.end(0)
                 return
             old, slot.child = slot.child, new

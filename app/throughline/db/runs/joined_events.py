@@ -84,9 +84,6 @@ class JoinedEvents:
 
     async def _store_joined(self) -> None:
         joined = self._take()
-        if len(joined) == 1:
-            await self._store_alone(joined[0])
-            return
         for one, result in zip(joined, await self._write_joined(joined), strict=True):
             if result is StoreResult.LOCKED:
                 alone = asyncio.create_task(self._store_alone(one), context=one.context)
