@@ -231,6 +231,33 @@ def test_a_unix_socket_is_named_in_the_query() -> None:
     assert (arguments["host"], arguments["port"]) == ("/var/run/postgresql", 5432)
 
 
+@pytest.mark.parametrize(
+    ("written", "hosts", "ports"),
+    [
+        ("anna:p%2C@db1:5432,db2:5433/chat", ["db1", "db2"], [5432, 5433]),
+        ("anna@db1,db2:5433/chat", ["db1", "db2"], [5432, 5433]),
+        ("anna@[::1]:5433,db2/chat", ["::1", "db2"], [5433, 5432]),
+        ("anna@/chat?host=db1,db2&port=5432,5433", ["db1", "db2"], [5432, 5433]),
+        ("anna@/chat?host=db1,/run/sockets&port=5433", ["db1", "/run/sockets"], [5433, 5433]),
+        ("anna@/chat?host=db1:5433&host=db2", ["db1", "db2"], [5433, 5432]),
+    ],
+)
+def test_an_address_may_name_several_servers(written: str, hosts: list[str], ports: list[int]) -> None:
+    address = parse_address(f"postgresql://{written}")
+
+    arguments = address.arguments()
+
+    assert (arguments["host"], arguments["port"], arguments["database"]) == (hosts, ports, "chat")
+    assert arguments["target_session_attrs"] == "read-write"  # the service writes
+    assert address.place.split(", ")[1].startswith(hosts[1])
+
+
+def test_what_is_asked_of_servers_may_be_written() -> None:
+    address = parse_address("postgresql://db1,db2/chat?target_session_attrs=primary")
+
+    assert address.extra == {"target_session_attrs": "primary"}
+
+
 @pytest.mark.parametrize("mode", ["disable", "prefer", "require", "verify-full"])
 def test_sslmode_becomes_what_the_driver_calls_ssl(mode: str) -> None:
     address = parse_address(f"postgresql://h/d?sslmode={mode}&channel_binding=require")
@@ -271,6 +298,12 @@ def test_the_certificates_of_the_machine_are_checked_in_full(written: str) -> No
         ("postgresql://anna:secret@h/d?colour=red", "colour"),
         ("postgresql://anna:hunter@secret@h:5432/d", "%40"),
         ("postgresql://anna:secret@h/d?port=many", "port=many"),
+        ("postgresql://anna:secret@h:70000/d", "the port 70000, which is not from 1 to 65535"),
+        ("postgresql://anna:secret@h1,,h2/d", "the host ``, which is not host:port"),
+        ("postgresql://anna:secret@h1,h2:many/d", "the host `h2:many`, which is not host:port"),
+        ("postgresql://anna:secret@/d?host=h1,h2,h3&port=1,2", "3 hosts and 2 ports. Give one port for all"),
+        ("postgresql://anna:hunter@secret,word@h/d", "%40"),
+        ("postgresql://anna:secret@h/d?target_session_attrs=writable", "target_session_attrs=writable. Allowed: any,"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_without_showing_the_password(url: str, told: str) -> None:

@@ -219,8 +219,8 @@ class DatabaseSettings(SettingsSection):
 
     database_url: str = Field(
         "",
-        description="Address of PostgreSQL 15 or newer: postgresql://user:password@host/name. Empty: an embedded "
-        "server is started.",
+        description="Address of PostgreSQL 15 or newer: postgresql://user:password@host/name. With "
+        "host1:5432,host2:5432 the server that takes writes is used. Empty: an embedded server is started.",
     )
     database_direct_url: str = Field(
         "",

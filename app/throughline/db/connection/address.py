@@ -1,7 +1,8 @@
 """Parsing of database URLs, in any usual spelling, into arguments for SQLAlchemy and asyncpg."""
 
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import URL, make_url
@@ -17,17 +18,36 @@ _IGNORED = {
 }
 """URL parameters for libpq and other clients. They are accepted and dropped; some values the service sets itself."""
 _TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs"}
+_ATTRIBUTES = ("any", "read-write", "primary", "read-only", "standby", "prefer-standby")
+_READ_WRITE = "read-write"
+_END_OF_PLACES = re.compile("[/?@]")
+DEFAULT_PORT, MOST_PORT = 5432, 65_535
 DATABASE_URL, DATABASE_DIRECT_URL = "DATABASE_URL", "DATABASE_DIRECT_URL"
 
 ConnectArguments = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """One of the servers that a URL names. `name` is a host, an IP address or a socket's folder; None: the default."""
+
+    name: str | None
+    port: int = DEFAULT_PORT
+
+    @property
+    def place(self) -> str:
+        """Host and port, or the socket's folder, for error texts."""
+        name = self.name or "localhost"
+        return name if name.startswith("/") else f"[{name}]:{self.port}" if ":" in name else f"{name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """A parsed database URL.
 
-    `url` names server, role, password and database. `extra` holds the arguments `ssl` and `target_session_attrs` of
-    `asyncpg.connect`, if the URL has such parameters.
+    `url` names server, role, password and database; with several servers, the first. `hosts` are all of them. `extra`
+    holds the arguments `ssl` and `target_session_attrs` of `asyncpg.connect`, if the URL has such parameters. With
+    several servers the latter is `read-write` by default, since the service writes.
 
     `is_pooled`: the address leads to a connection pooler, which may run each transaction on a different server
     connection. `setting` is the name of the setting that holds the URL.
@@ -35,23 +55,27 @@ class Address:
 
     url: URL
     extra: ConnectArguments
+    hosts: tuple[Host, ...]
     is_pooled: bool = False
     setting: str = DATABASE_URL
 
     @property
     def place(self) -> str:
-        """Host and port, or the socket's folder, without role and password; for error texts."""
-        host = str(self.url.host or self.url.query.get("host") or "localhost")
-        port = self.url.port or self.url.query.get("port", 5432)
-        return host if host.startswith("/") else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """Host and port, or the socket's folder, of each server, without role and password; for error texts."""
+        return ", ".join(host.place for host in self.hosts)
 
     def arguments(self) -> dict[str, object]:
-        """Return all arguments of `asyncpg.connect` for this address."""
-        arguments: dict[str, object] = {"user": self.url.username, "password": self.url.password}
-        arguments["host"] = self.url.host or self.url.query.get("host")
-        arguments["port"] = self.url.port or int(str(self.url.query.get("port", 5432)))
-        arguments["database"] = self.url.database
-        return {**{name: value for name, value in arguments.items() if value is not None}, **self.extra}
+        """Return the arguments of `asyncpg.connect` for this address: hosts and ports as lists if there are several."""
+        if len(self.hosts) == 1:
+            return self.arguments_for(self.hosts[0])
+        places = {"host": [host.name for host in self.hosts], "port": [host.port for host in self.hosts]}
+        return {**self.arguments_for(self.hosts[0]), **places}
+
+    def arguments_for(self, host: Host) -> dict[str, object]:
+        """Return all arguments of `asyncpg.connect` for one server of this address."""
+        arguments = {"user": self.url.username, "password": self.url.password, "database": self.url.database}
+        found = {"host": host.name, "port": host.port, **arguments}
+        return {**{name: value for name, value in found.items() if value is not None}, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +113,9 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
 
     Raises DatabaseUnusable; the error text never contains the password.
     """
+    first, places = _split(text)
     try:
-        url = make_url(text)
+        url = make_url(first)
     except (ArgumentError, ValueError):
         raise DatabaseUnusable(
             f"{setting} cannot be read. Write it as postgresql://user:password@host:5432/database."
@@ -100,14 +125,75 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         raise DatabaseUnusable(
             f"{setting} cannot be read: it has more than one `@`. Percent-encode the password (`@` as %40, `%` as %25)."
         )
-    options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
+    options = {name: value if isinstance(value, str) else _join(name, value) for name, value in url.query.items()}
     try:
         _check_options(options)
-        extra = _extra(options)
+        hosts = _hosts_in(url, options, places)
+        _check_ports(hosts)
+        extra = _extra(options, has_choice=len(hosts) > 1)
     except ValueError as wrong:
         raise DatabaseUnusable(f"{setting} has {wrong}") from None
     kept: dict[str, str] = {name: options[name] for name in ("host", "port") if name in options}
-    return Address(url.set(drivername="postgresql+asyncpg", query=kept), extra, setting=setting)
+    return Address(url.set(drivername="postgresql+asyncpg", query=kept), extra, hosts, setting=setting)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the URL with the first of its hosts alone, and all hosts as they are written if there are several."""
+    scheme, _, behind = text.partition("://")
+    role, at, rest = behind.partition("@")
+    if not at or "/" in role.partition(":")[0]:  # no role: the `@` is none or stands behind the hosts
+        role, at, rest = "", "", behind
+    end = _END_OF_PLACES.search(rest)
+    places = rest[: end.start()] if end else rest
+    if "," not in places:
+        return text, ""
+    return f"{scheme}://{role}{at}{places.partition(',')[0]}{rest[len(places) :]}", places
+
+
+def _join(name: str, values: Sequence[str]) -> str:
+    """Return the value of a parameter that stands in the URL more than once: hosts are a list, of others the last."""
+    return ",".join(values) if name == "host" else values[-1]
+
+
+def _hosts_in(url: URL, options: Mapping[str, str], places: str) -> tuple[Host, ...]:
+    """Return the servers that a URL names before the database, or else in its parameters `host` and `port`.
+
+    As in libpq, `host=a,b` and `port=1,2` are lists of one length, or one port is meant for all. Raises ValueError.
+    """
+    if places:
+        return tuple(_host(place, DEFAULT_PORT) for place in places.split(","))
+    written = str(url.port) if url.port else options.get("port", str(DEFAULT_PORT))
+    ports = [int(port) for port in written.split(",")]
+    if url.host:
+        return (Host(url.host, ports[0]),)
+    names = options["host"].split(",") if "host" in options else [None]
+    if len(ports) not in {1, len(names)}:
+        raise ValueError(f"{len(names)} hosts and {len(ports)} ports. Give one port for all, or one for each host.")
+    ports = ports * len(names) if len(ports) == 1 else ports
+    return tuple(
+        Host(name, port) if name is None or name.startswith("/") else _host(name, port)
+        for name, port in zip(names, ports, strict=True)
+    )
+
+
+def _host(place: str, default_port: int) -> Host:
+    """Return the server that `host`, `host:port` or `[address]:port` names. Raises ValueError."""
+    if place.startswith("["):
+        name, _, port = place[1:].partition("]")
+        port = port.removeprefix(":")
+    elif place.count(":") > 1:  # an IPv6 address in a parameter, where it needs no brackets
+        name, port = place, ""
+    else:
+        name, _, port = place.partition(":")
+    if not name or (port and not port.isdecimal()):
+        raise ValueError(f"the host `{place}`, which is not host:port. Write host1:5432,host2:5432.")
+    return Host(name, int(port or default_port))
+
+
+def _check_ports(hosts: Sequence[Host]) -> None:
+    for host in hosts:
+        if not 0 < host.port <= MOST_PORT:
+            raise ValueError(f"the port {host.port}, which is not from 1 to {MOST_PORT}.")
 
 
 def _check_driver(name: str, setting: str) -> None:
@@ -125,23 +211,26 @@ def _check_options(options: Mapping[str, str]) -> None:
     unknown = sorted(options.keys() - _TAKEN - _IGNORED)
     if unknown:
         raise ValueError(f"the parameter `{unknown[0]}`, which is not known. Allowed: {', '.join(sorted(_TAKEN))}.")
-    if not options.get("port", "0").isdecimal():
+    if not all(port.isdecimal() for port in options.get("port", "0").split(",")):
         raise ValueError(f"port={options['port']}, which is not a number.")
+    attribute = options.get("target_session_attrs", _READ_WRITE)
+    if attribute not in _ATTRIBUTES:
+        raise ValueError(f"target_session_attrs={attribute}. Allowed: {', '.join(_ATTRIBUTES)}.")
 
 
 SYSTEM = "system"
 """The value of `sslrootcert` for the machine's own certificates."""
 
 
-def _extra(options: Mapping[str, str]) -> ConnectArguments:
+def _extra(options: Mapping[str, str], *, has_choice: bool) -> ConnectArguments:
     extra: dict[str, object] = {}
     mode, certificate = options.get("sslmode") or options.get("ssl"), options.get("sslrootcert")
     if mode is None and certificate == SYSTEM:
         mode = "verify-full"
     if mode is not None:
         extra["ssl"] = _ssl(mode, certificate)
-    if "target_session_attrs" in options:
-        extra["target_session_attrs"] = options["target_session_attrs"]
+    if has_choice or "target_session_attrs" in options:
+        extra["target_session_attrs"] = options.get("target_session_attrs", _READ_WRITE)
     return extra
 
 

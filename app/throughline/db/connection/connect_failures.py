@@ -44,7 +44,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
     (PermissionError, "the account of this process may not open the server's socket. Change its rights, or use TCP."),
     (
         asyncpg.TargetServerAttributeNotMatched,
-        "no server there fits the address's target_session_attrs. Name the primary server, or leave the parameter out.",
+        "no server there is what target_session_attrs asks for (of several hosts: read-write). Name the primary.",
     ),
 )
 _WRONG_LOGIN, _REFUSED_ROLE = "28P01", "28000"
@@ -130,11 +130,11 @@ def _network_cause(error: BaseException) -> str:
 async def _answered(error: BaseException, address: Address) -> str:
     """Connect again, ask for TLS, and return the cause that the server's answer shows.
 
-    asyncpg's exceptions do not contain that answer. Returns '' for other exceptions, for a Unix socket, and if the
-    answer shows no cause.
+    asyncpg's exceptions do not contain that answer. Returns '' for other exceptions, for a Unix socket, for several
+    hosts, and if the answer shows no cause.
     """
     is_ours = isinstance(error, ConnectionError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
-    if not is_ours or address.place.startswith("/"):
+    if not is_ours or len(address.hosts) > 1 or address.place.startswith("/"):
         return ""
     try:
         async with asyncio.timeout(PROBE_SECONDS):

@@ -145,6 +145,8 @@ def _explain_code(error: BaseException, code: str) -> DatabaseFailure:
         return DatabaseFailure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
         return DatabaseFailure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return DatabaseFailure(_lost(READ_ONLY), is_repeatable=True)
     if code == _GONE:
         return DatabaseFailure(NotFound("What the request belongs to was erased meanwhile."), is_repeatable=False)
     if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):
@@ -178,7 +180,9 @@ def _lost(code: str) -> DatabaseUnavailable:
     The next attempt uses a new connection, see ConnectionPool.
     """
     if code == READ_ONLY:
-        return _unavailable("The database accepts no writes at present: its server may be a standby.")
+        return _unavailable(
+            "The database accepts no writes at present: the server that answers is a standby or is set to read only."
+        )
     return _unavailable("The database cannot be reached or closed the connection.")
 
 

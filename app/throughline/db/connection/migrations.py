@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from alembic import command
 from throughline.db.connection.address import Address, parse_address
+from throughline.db.connection.connector import Connector
 from throughline.db.connection.failures import DRIVER_ERRORS, explain
-from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 OLDEST_SERVER = 150_000
@@ -145,8 +145,8 @@ async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
 def _make_engine(address: Address) -> AsyncEngine:
     """Return an SQLAlchemy engine for migrations, without a pool and without statement timeouts."""
     settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
-    arguments = {**address.extra, "server_settings": settings, "timeout": CONNECT_TIMEOUT_SECONDS}
-    return create_async_engine(address.url, connect_args=arguments, hide_parameters=True, poolclass=NullPool)
+    connect = partial(Connector(address).connect, server_settings=settings)
+    return create_async_engine(address.url, async_creator=connect, hide_parameters=True, poolclass=NullPool)
 
 
 async def _check_server(connection: AsyncConnection) -> None:

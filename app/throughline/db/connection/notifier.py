@@ -16,7 +16,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
 
 from throughline.db.connection.address import Address
-from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
+from throughline.db.connection.connector import Connector
 from throughline.db.connection.signals import QueueSignal, RunSignal, Signal
 from throughline.domain.basic_types import RunId
 from throughline.domain.events import NewEvent, RunEvent
@@ -78,7 +78,7 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 CHECK_SECONDS = 15.0
 ANSWER_TIMEOUT_SECONDS = 5.0
-_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 log = structlog.get_logger(__name__)
 
 
@@ -89,7 +89,7 @@ class Listener:
         self, address: Address, *, on_payload: Callable[[str], None], on_connected: Callable[[], None]
     ) -> None:
         """`on_payload` gets the payloads of other connections; `on_connected` is called after each new connection."""
-        self._address = address
+        self._connector = Connector(address)
         self._on_payload = on_payload
         self._on_connected = on_connected
         self._connection: Any = None  # asyncpg has no types
@@ -166,10 +166,8 @@ class Listener:
     async def _try_to_connect(self) -> bool:
         connection = None
         try:
-            connection = await asyncpg.connect(
-                **self._address.arguments(),
-                timeout=CONNECT_TIMEOUT_SECONDS,
-                server_settings={"application_name": "throughline listener"},
+            connection = await self._connector.connect(
+                command_timeout=ANSWER_TIMEOUT_SECONDS, server_settings={"application_name": "throughline listener"}
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from throughline.db.connection.address import Address
+from throughline.db.connection.connector import Connector
 from throughline.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
 from throughline.domain.errors import DatabaseUnusable
 from throughline.ports.tracing import StepPart, traced
@@ -97,7 +98,6 @@ def statement(written: str) -> Statement:
     return Statement(_NAMED.sub(lambda found: places[found[1]], written), names)
 
 
-CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
 """Client-side limit for a statement's answer. It exceeds the server's limits, so only a dead network reaches it."""
 
@@ -140,6 +140,7 @@ class ConnectionPool:
     def __init__(self, address: Address, config: PoolConfig) -> None:
         """Prepare the pool; the first use of `connection` connects."""
         self._address = address
+        self._connector = Connector(address)
         self._config = config
         self._free = asyncio.Semaphore(config.size)
         self._idle: list[_Idle] = []
@@ -239,10 +240,8 @@ class ConnectionPool:
             self._idle.pop().connection.terminate()
 
     async def _connect(self) -> asyncpg.Connection:
-        connection = await asyncpg.connect(
-            **self._address.arguments(),
+        connection = await self._connector.connect(
             server_settings=dict(POOLED_SETTINGS if self.is_pooled else SESSION_SETTINGS),
-            timeout=CONNECT_TIMEOUT_SECONDS,
             command_timeout=self._config.answer_seconds,
             statement_cache_size=0 if self.is_pooled else CACHED_STATEMENTS,
             max_cacheable_statement_size=0,

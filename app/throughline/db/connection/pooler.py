@@ -12,8 +12,9 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from throughline.db.connection.address import Address, DatabaseUrls
 from throughline.db.connection.connect_failures import explain_connect, located
+from throughline.db.connection.connector import Connector
 from throughline.db.connection.failures import ADVICE, DRIVER_ERRORS, explain
-from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, POOLED_SETTINGS
+from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, POOLED_SETTINGS
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 LISTENS = 3
@@ -113,10 +114,8 @@ async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
 async def _connect(address: Address) -> asyncpg.Connection:
     """Return a new connection. Raises the errors of explain_connect."""
     try:
-        return await asyncpg.connect(
-            **address.arguments(),
+        return await Connector(address).connect(
             server_settings=dict(POOLED_SETTINGS),
-            timeout=CONNECT_TIMEOUT_SECONDS,
             command_timeout=ANSWER_TIMEOUT_SECONDS,
             statement_cache_size=0,
         )
