@@ -356,6 +356,7 @@ async def test_without_a_database_it_is_alive_but_not_ready(database: Database) 
     assert live.status_code == 200
     assert ready.status_code == 503
     assert ready.json()["checks"] == {"database": False}
+    assert ready.json()["reasons"] == {"database": "The database does not answer."}
 
 
 async def test_a_stopping_process_is_not_ready(database: Database) -> None:

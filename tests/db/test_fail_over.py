@@ -1,4 +1,4 @@
-"""Another server takes over: connections lead to the one with writes."""
+"""Another server takes over: connections lead to the one with writes, nothing unreplicated is acknowledged."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -8,11 +8,18 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.conversations import Conversation, open_conversation
+from fakes.database_wire import database_wire
 from fakes.raw_sql import BACKENDS, connected
+from fakes.replication import Replication, replicating
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.connector import Connector
+from throughline.db.connection.migrations import upgrade
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable
 
 SHORT_SECONDS = 0.3
@@ -115,4 +122,69 @@ async def test_the_listener_outlasts_the_time_without_a_primary(database_url: st
 
     await until(lambda: database.notifier.is_listening)
     assert await database.check_ready()
+    await database.close()
+
+
+PID = sql("select pg_backend_pid() as pid, pg_sleep(:seconds)")
+
+
+async def test_after_a_statement_without_an_answer_no_idle_connection_is_used(database_url: str) -> None:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5, answer_seconds=1.0))
+    transactions = Transactions(pool)
+
+    before = await asyncio.gather(*(transactions.fetch(PID, seconds=SHORT_SECONDS) for _ in range(2)))
+    with pytest.raises(DatabaseUnavailable, match="did not answer in time"):
+        await transactions.fetch(PID, seconds=3.0)
+    after = await asyncio.gather(*(transactions.fetch(PID, seconds=SHORT_SECONDS) for _ in range(2)))
+
+    assert not {rows[0]["pid"] for rows in before} & {rows[0]["pid"] for rows in after}
+    await pool.close()
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+async def test_no_statement_is_cancelled_on_the_server(database_url: str, *, is_abandoned: bool) -> None:
+    async with database_wire(database_url) as wire:
+        pool = ConnectionPool(parse_address(wire.url), PoolConfig(size=1, timeout_seconds=5, answer_seconds=1.0))
+        asking = asyncio.create_task(Transactions(pool).fetch(PID, seconds=3.0))
+        if is_abandoned:
+            await until(lambda: any("pg_sleep" in statement for statement in wire.statements))
+            asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+        again = await Transactions(pool).fetch(PID, seconds=0.0)
+
+        await pool.close()
+    assert again
+    assert not wire.cancels  # a cancelled commit is done on the primary without its standby
+
+
+@pytest.fixture
+async def replication() -> AsyncGenerator[Replication]:
+    async with replicating() as servers:
+        await upgrade(servers.url)
+        yield servers
+
+
+async def submitted(conversation: Conversation) -> bool | None:
+    """Return whether the message was new; None if the database did not answer in time."""
+    try:
+        return not (await conversation.submit(key="once")).replayed
+    except DatabaseUnavailable:
+        return None
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+async def test_what_the_standby_lacks_is_not_acknowledged_to_a_second_try(replication: Replication) -> None:
+    database = await Database.open(DatabaseConfig(url=replication.url))
+    conversation = await open_conversation(database)
+    replication.standby.kill()
+
+    told = [await submitted(conversation) for _ in range(3)]
+    replication.primary.kill()
+    await replication.standby.start()
+    await replication.promote()
+
+    assert told == [None, None, None]
+    assert await submitted(conversation)
     await database.close()

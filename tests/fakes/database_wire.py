@@ -10,7 +10,8 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 LENGTH = struct.Struct("!I")
-REQUESTS = frozenset({80877102, 80877103, 80877104})
+CANCEL = 80877102
+REQUESTS = frozenset({CANCEL, 80877103, 80877104})
 """Cancel, TLS and GSS: what may come in the place of a startup message, or before it."""
 
 OF_DRIVER = ("typeinfo_tree", "current_setting('jit')", "select set_config('transaction_timeout', '20s', false)")
@@ -24,7 +25,8 @@ class DatabaseWire:
     """Passes everything on. `statements` are those executed so far, in order; `round_trips` what was waited for.
 
     `commits` are the transactions that may have written: a statement that changes something outside of any counts as
-    one. After `cut_next` the next commit is done, and its connection then cut unanswered.
+    one. `cancels` counts requests to cancel a statement. After `cut_next` the next commit is done, and its connection
+    then cut unanswered.
     """
 
     url: str = ""
@@ -32,6 +34,7 @@ class DatabaseWire:
     statements: list[str] = field(default_factory=list)
     round_trips: int = 0
     commits: int = 0
+    cancels: int = 0
     _wanted: int = 0
 
     def clear(self) -> None:
@@ -101,7 +104,9 @@ class _Client:
         kind, body = self._read[:kind_bytes], self._read[kind_bytes + LENGTH.size : end]
         self._read = self._read[end:]
         if not self._has_started:
-            self._has_started = LENGTH.unpack_from(body)[0] not in REQUESTS
+            code = LENGTH.unpack_from(body)[0]
+            self._has_started = code not in REQUESTS
+            self._wire.cancels += code == CANCEL
         return kind, body
 
     def _is_commit(self, statement: str) -> bool:

@@ -44,8 +44,8 @@ async def get_readiness(request: Request) -> Response:
     services = dependencies_of(request).services
     try:
         readiness = await services.check_ready()
-    except ThroughlineError:
-        readiness = Readiness({"database": False})
+    except ThroughlineError as error:
+        readiness = Readiness({"database": False}, reasons={"database": error.detail})
     if services.shutting_down.is_set():
         readiness = replace(readiness, checks={**readiness.checks, "serving": False})
     status = HTTPStatus.OK if readiness.is_ready else HTTPStatus.SERVICE_UNAVAILABLE

@@ -162,10 +162,10 @@ class ConnectionPool:
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
         """Yield a connection for exclusive use inside the block.
 
-        A connection that may still be busy or is broken is closed afterwards. After a lost connection or an outdated
-        plan all other connections are replaced, too. Raises DRIVER_ERRORS, of which PoolTimeout means that all
-        connections stayed in use. Raises DatabaseUnusable if the pool is closed or used in another event loop than at
-        first.
+        A connection that may still be busy or is broken is closed afterwards. After a lost connection, a statement
+        without an answer or an outdated plan all other connections are replaced, too. Raises DRIVER_ERRORS, of which
+        PoolTimeout means that all connections stayed in use. Raises DatabaseUnusable if the pool is closed or used in
+        another event loop than at first.
         """
         await self._reserve()
         try:
@@ -175,7 +175,7 @@ class ConnectionPool:
             except BaseException as error:
                 if _is_unusable(error):
                     connection.terminate()
-                if generation == self._generation and (is_connection_lost(error) or is_stale_plan(error)):
+                if generation == self._generation and _is_shared(error):
                     self._discard_all()
                 raise
             finally:
@@ -281,6 +281,15 @@ class _Idle:
 def _is_unusable(error: BaseException) -> bool:
     """Whether the connection must be closed: it is lost, or the answer to an abandoned statement may still arrive."""
     return isinstance(error, asyncio.CancelledError | TimeoutError | GeneratorExit) or is_connection_lost(error)
+
+
+def _is_shared(error: BaseException) -> bool:
+    """Whether the other connections have the same failure: the server is away, does not answer or has another schema.
+
+    Only a dead network or server leaves a statement without an answer, see ANSWER_TIMEOUT_SECONDS. Without this, each
+    of the idle connections would keep one request waiting as long again.
+    """
+    return isinstance(error, TimeoutError) or is_connection_lost(error) or is_stale_plan(error)
 
 
 def _read_json(written: str) -> object:
