@@ -8,9 +8,9 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.conversations import Conversation, open_conversation
+from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.database_wire import database_wire
-from fakes.raw_sql import BACKENDS, connected
+from fakes.raw_sql import BACKENDS, connected, end_leases
 from fakes.replication import Replication, replicating
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.connection.address import Address, parse_address
@@ -19,8 +19,10 @@ from throughline.db.connection.migrations import upgrade
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.runs.events import STRIDE
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.events import AnswerReset, NewEvent
 
 SHORT_SECONDS = 0.3
 NO_FOLDER = "/nonexistent"
@@ -187,4 +189,25 @@ async def test_what_the_standby_lacks_is_not_acknowledged_to_a_second_try(replic
 
     assert told == [None, None, None]
     assert await submitted(conversation)
+    await database.close()
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+async def test_after_a_promotion_events_are_numbered_behind_all_that_readers_have_seen(
+    replication: Replication,
+) -> None:
+    database = await Database.open(DatabaseConfig(url=replication.url))
+    conversation = await open_conversation(database)
+    claimed = await conversation.start()
+    await database.events.append_events(claimed.lease, [NewEvent(1, AnswerReset(1)), NewEvent(2, AnswerReset(1))])
+
+    replication.primary.kill()
+    await replication.promote()
+    await end_leases(replication.url_of(replication.standby))
+    again = await database.runs.claim_next(CLAIMER)
+
+    assert again is not None
+    assert again.run.id == claimed.run.id
+    assert again.next_event == again.lease.fence * STRIDE + 1
     await database.close()

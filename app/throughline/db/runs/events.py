@@ -310,7 +310,8 @@ _READ = sql(
 _NEXT = sql("""
     select r.id, coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
-        case when (select w.stats_reset from pg_stat_wal w) > r.started_at then r.fence * :stride + 1 else 1 end
+        case when greatest((select w.stats_reset from pg_stat_wal w), pg_last_xact_replay_timestamp()) > r.started_at
+            then r.fence * :stride + 1 else 1 end
     ) as seq
     from runs r where r.id = any(cast(:run_ids as uuid[]))
 """)
@@ -334,10 +335,11 @@ COMPACTION_RUNS = 100
 """Newest runs of a session whose events are searched for compactions: each may have hundreds of events."""
 
 STRIDE = 100_000
-"""Step between the event numbers of successive fences after a crash; a holder writes fewer events.
+"""Step between the event numbers of successive fences after a crash or a fail-over; a holder writes fewer events.
 
-The event table is unlogged, so a server crash empties it. New numbers then start beyond those that readers have seen.
-The crash is detected by the server's statistics, which it also resets.
+The event table is unlogged, so a server crash empties it, and on a promoted standby it begins empty. New numbers then
+start beyond those that readers have seen. A crash is detected by the server's statistics, which it also resets; a
+promotion by the time of the last transaction that the server replayed as a standby.
 """
 
 PAGE_BYTES = 8_000_000
@@ -423,7 +425,7 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
 async def next_events(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
     """Return the first unused event number of each run; 1 if no reader can have seen any event of it.
 
-    If a server crash may have emptied the event table, it is beyond all numbers that earlier holders used (STRIDE).
+    If a crash or a fail-over may have emptied the event table, it is beyond all numbers of earlier holders (STRIDE).
     """
     rows = await tx.fetch(_NEXT, run_ids=list(run_ids), stride=STRIDE) if run_ids else ()
     return {RunId(row["id"]): int(row["seq"]) for row in rows}
