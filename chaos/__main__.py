@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from chaos.report import Report, render
+from chaos.scenario_fail_over import run_fail_over
 from chaos.scenario_idempotency import run_idempotency
 from chaos.scenario_load import run_load
 from chaos.scenario_pause import run_pause
@@ -43,6 +44,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "random": lambda amount: run_random(kills=amount.times(60), writers=16, seed=amount.seed),
     "load": lambda amount: run_load(kills=amount.times(60), writers=amount.times(120), seed=amount.seed),
     "postgres": lambda amount: run_postgres(kills=amount.times(30), writers=16, seed=amount.seed),
+    "fail-over": lambda amount: run_fail_over(times=amount.times(3), writers=16, seed=amount.seed),
     "points": lambda amount: run_points(runs=amount.times(3)),
 }
 

@@ -16,6 +16,7 @@ from chaos.stored import StoredEvent
 
 ENDS = {"run.completed", "run.failed", "run.cancelled"}
 LONGEST_BYTES = 4000
+PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Reader:
     async def send(self, session: str, text: str) -> None:
         """Send the message as a stream at one server, and read its run to the end, at all of them."""
         url = f"{self._server()}/v1/sessions/{session}/messages"
-        await self._read("POST", url, {"Accept": "text/event-stream", "Idempotency-Key": text}, {"content": text})
+        while not self.run_id:
+            await self._read("POST", url, {"Accept": "text/event-stream", "Idempotency-Key": text}, {"content": text})
         while not self.is_over:
             url = f"{self._server()}/v1/runs/{self.run_id}/events"
             await self._read("GET", url, {"Last-Event-ID": str(self.last_seq)}, None)
@@ -65,6 +67,11 @@ class Reader:
         """Whether the last event was read."""
         return bool(self.events) and self.events[-1].type in ENDS
 
+    @property
+    def was_reset(self) -> bool:
+        """Whether it was told to discard what it had read."""
+        return any(event.type == "reset" for event in self.events)
+
     def _server(self) -> str:
         return self.dice.choice(list(self.urls))
 
@@ -75,12 +82,13 @@ class Reader:
             async with self.http.stream(method, url, headers=headers, json=body) as response:
                 await self._take(response, allowed)
         except httpx.TransportError:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(PAUSE_SECONDS)
         if allowed is not None and not self.is_over:
             self.made += 1
 
     async def _take(self, response: httpx.Response, allowed: int | None) -> None:
         if response.status_code != httpx.codes.OK:
+            await asyncio.sleep(PAUSE_SECONDS)
             return
         location = response.headers.get("content-location", "")
         self.run_id = self.run_id or location.removeprefix("/v1/runs/").removesuffix("/events")
@@ -137,6 +145,22 @@ def check_reading(reader: Reader, text: str, stored: Sequence[StoredEvent]) -> t
     if shown != answer_to(text):
         findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: shown {shown[:60]!r}"))
     if not all(_shows_its_end(event, reader.run_id, text) for event in reader.events):
+        findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: the end is not that of its run"))
+    return tuple(findings)
+
+
+def check_last_showing(reader: Reader, text: str) -> tuple[Finding, ...]:
+    """Return what is wrong with what a reader showed after its last `reset`, where events were lost by design.
+
+    It may begin late in the answer, and neither mixes two tries nor repeats anything; the end has the whole answer.
+    """
+    resets = [index for index, event in enumerate(reader.events) if event.type == "reset"]
+    last = reader.events[resets[-1] :] if resets else reader.events
+    findings = []
+    shown = "".join(event.data["text"] for event in last if event.type == "message.delta")
+    if not answer_to(text).endswith(shown):
+        findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: shown {shown[:60]!r} after the last reset"))
+    if not reader.is_over or not all(_shows_its_end(event, reader.run_id, text) for event in last):
         findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: the end is not that of its run"))
     return tuple(findings)
 

@@ -14,11 +14,12 @@ import psutil
 
 from fakes.run_folder import memory_folder
 from fakes.service_process import free_port
+from fakes.slow_wire import SlowWire, slow_wire
 from fakes.waiting import HANG_SECONDS
 from throughline.postgres_server.installation import Installation, prepare_installation
 from throughline.postgres_server.layout import Layout
 
-ROLE = "throughline"
+ROLE, DATABASE = "throughline", "throughline"
 STANDBY = "standby"
 """The name by which the primary knows its standby."""
 
@@ -130,6 +131,18 @@ class Replication:
     primary: Server
     standby: Server
     database: str
+    wire: SlowWire
+
+    def kill_primary(self) -> None:
+        """Kill the primary with what it has under way to the standby."""
+        self.wire.cut()
+        self.primary.kill()
+
+    def make_folder(self, name: str) -> Path:
+        """Make a folder that is removed with both servers."""
+        folder = self.primary.installation.layout.home.parent / name
+        folder.mkdir()
+        return folder
 
     @property
     def url(self) -> str:
@@ -160,18 +173,22 @@ class Replication:
 
 
 @asynccontextmanager
-async def replicating(database: str = "throughline") -> AsyncGenerator[Replication]:
-    """Run a primary with an empty database and its synchronous standby; both are killed at the end."""
+async def replicating(*, lag_seconds: float = 0.0) -> AsyncGenerator[Replication]:
+    """Run a primary with an empty database and its synchronous standby; both are killed at the end.
+
+    The standby gets all `lag_seconds` late.
+    """
     with tempfile.TemporaryDirectory(prefix="tlr-", dir=memory_folder(), ignore_cleanup_errors=True) as name:
         primary, standby = _make_server(Path(name, "primary")), _make_server(Path(name, "standby"))
-        servers = Replication(primary, standby, database)
         try:
             await _start_primary(primary)
-            await primary.ask(f"create database {database} encoding 'UTF8' template template0")
-            await primary.ask("create extension vector", database=database)
-            await _start_standby(primary, standby)
-            await servers.wait_for_standby(synchronous=True)
-            yield servers
+            await primary.ask(f"create database {DATABASE} encoding 'UTF8' template template0")
+            await primary.ask("create extension vector", database=DATABASE)
+            async with slow_wire(primary.port, lag_seconds) as wire:
+                await _start_standby(primary, standby, wire.port)
+                servers = Replication(primary, standby, DATABASE, wire)
+                await servers.wait_for_standby(synchronous=True)
+                yield servers
         finally:
             primary.kill()
             standby.kill()
@@ -201,12 +218,12 @@ async def _start_primary(server: Server) -> None:
     await server.start()
 
 
-async def _start_standby(primary: Server, standby: Server) -> None:
-    address = f"host=127.0.0.1 port={primary.port} user={ROLE} sslmode=disable"
+async def _start_standby(primary: Server, standby: Server, wire_port: int) -> None:
+    address = f"host=127.0.0.1 user={ROLE} sslmode=disable port="
     arguments = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf")
     await asyncio.to_thread(
-        standby.run, "pg_basebackup", f"--dbname={address}", f"--pgdata={standby.cluster}", *arguments
+        standby.run, "pg_basebackup", f"--dbname={address}{primary.port}", f"--pgdata={standby.cluster}", *arguments
     )
     with (standby.cluster / "postgresql.auto.conf").open("a") as settings:
-        settings.write(f"primary_conninfo = '{address} application_name={STANDBY}'\n")
+        settings.write(f"primary_conninfo = '{address}{wire_port} application_name={STANDBY}'\n")
     await standby.start()
