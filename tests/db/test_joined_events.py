@@ -8,7 +8,7 @@ import pytest
 
 from fakes.conversations import open_conversation
 from fakes.event_log import MESSAGE_ID
-from fakes.raw_sql import hold_rows
+from fakes.raw_sql import WAITING, hold_rows, until_sql
 from fakes.waiting import until
 from throughline.db.database import Database
 from throughline.db.runs.joined_events import MOST_JOINED, EventBatch, JoinedEvents, StoreResult
@@ -73,7 +73,7 @@ async def test_events_given_while_a_statement_is_under_way_share_the_next_one() 
     written.gate.set()
     await asyncio.gather(first, *others)
 
-    assert written.statements == [([0], True), ([1, 2, 3], False)]
+    assert written.statements == [([0], False), ([1, 2, 3], False)]
 
 
 async def test_a_run_whose_row_is_locked_is_stored_alone_and_delays_no_other() -> None:
@@ -84,6 +84,22 @@ async def test_a_run_whose_row_is_locked_is_stored_alone_and_delays_no_other() -
 
     assert results == [StoreResult.STORED] * 3
     assert written.statements == [([0, 1, 2], False), ([1], True)]
+
+
+async def test_events_given_while_a_single_locked_run_waits_are_stored_meanwhile(
+    database: Database, database_url: str
+) -> None:
+    claims = [await (await open_conversation(database)).start() for _ in range(2)]
+    event = NewEvent(1, MessageDelta(MESSAGE_ID, "word"))
+
+    async with hold_rows(database_url, f"select 1 from runs where id = '{claims[0].run.id}' for update"):
+        locked = asyncio.create_task(database.events.append_events(claims[0].lease, [event]))
+        await until_sql(database_url, WAITING)
+        await database.events.append_events(claims[1].lease, [event])
+        was_locked = not locked.done()
+    await locked
+
+    assert was_locked
 
 
 async def test_a_run_that_cannot_be_stored_fails_alone() -> None:
@@ -114,7 +130,7 @@ async def test_events_of_one_run_go_into_two_statements_in_their_order() -> None
 
     await asyncio.gather(*(joined.store(events_of(number, seq=seq)) for seq, number in enumerate([0, 1, 0])))
 
-    assert written.statements == [([0, 1], False), ([0], True)]
+    assert written.statements == [([0, 1], False), ([0], False)]
 
 
 async def test_one_statement_stores_a_bounded_number_of_runs() -> None:

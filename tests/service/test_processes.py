@@ -4,7 +4,9 @@ import asyncio
 import os
 import random
 import re
+import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,8 +16,10 @@ import httpx
 import psutil
 import pytest
 
+from fakes.programs import environment_for_programs
 from fakes.provider_double import ProviderDouble
-from fakes.service_process import ServiceProcess, run_command, run_service
+from fakes.raw_sql import run_sql
+from fakes.service_process import ServiceProcess, free_port, is_ready, run_command, run_service
 from fakes.waiting import HANG_SECONDS, until, until_found
 
 pytestmark = pytest.mark.slow
@@ -113,9 +117,13 @@ async def _kill_one(service: ServiceProcess, asked: list[tuple[str, str]]) -> No
 async def test_a_killed_process_is_replaced_and_each_message_is_answered_once(
     folder: Path, on_double: Mapping[str, str]
 ) -> None:
-    settings = {**on_double, "LEASE_SECONDS": "2"}
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    settings = {**on_double, "LEASE_SECONDS": "2", "TMPDIR": str(temporary)}
     async with run_service(folder, settings, "--processes", "2") as service:
         await until_all_serve(service)
+        [metrics] = temporary.glob("throughline-*")
+        shutil.rmtree(metrics)  # as a program that cleans up does
         await play_kills(service, 2)
         assert await service.terminate() == 0
 
@@ -178,7 +186,63 @@ async def test_replaced_processes_break_no_stream_for_good(folder: Path, on_slow
     async with run_service(folder, on_slow_double, "--processes", "2") as service:
         await until_all_serve(service)
         await play_replacement(service, STREAMS)
+        children = children_of(service)
+        for child in children.values():
+            child.send_signal(signal.SIGHUP)
+        await ask(service, 1)
+        assert children_of(service) == children
         assert await service.terminate() == 0
+
+
+async def test_replaced_processes_do_not_serve_a_wide_open_address_without_a_key(
+    folder: Path, on_double: Mapping[str, str], database_url: str
+) -> None:
+    file = folder / ".env"
+    file.write_text("HOST=0.0.0.0\nBOOTSTRAP_API_KEY=a-key-of-more-than-24-characters\n")
+    async with run_service(folder, on_double, "--processes", "2") as service:
+        await until_all_serve(service)
+        before = children_of(service).keys()
+        await run_sql(database_url, "delete from api_keys")
+        file.write_text("HOST=127.0.0.1\n")
+        os.kill(service.process.pid, signal.SIGHUP)
+        await until(lambda: "replacement given up" in service.log.read_text())
+        assert children_of(service).keys() == before
+        assert "HOST 0.0.0.0 would serve other machines without a key" in " ".join(service.log.read_text().split())
+
+
+BEHIND_TERMINAL = """
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+terminal = int(sys.argv[1])
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "throughline", "serve", "--processes", "2", "--port", sys.argv[2]])
+"""
+
+
+async def test_a_closed_terminal_ends_the_service_wherever_its_output_goes(
+    folder: Path, on_double: Mapping[str, str]
+) -> None:
+    ours, theirs = os.openpty()
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BEHIND_TERMINAL, str(theirs), str(port)),
+        cwd=folder,
+        env=environment_for_programs() | dict(on_double),
+        stdin=theirs,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        pass_fds=(theirs,),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            await until_found(lambda: is_ready(client))
+        os.close(ours)
+        assert await asyncio.wait_for(process.wait(), HANG_SECONDS) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 @pytest.mark.proof
