@@ -43,7 +43,7 @@ def children_of(service: ServiceProcess) -> dict[int, psutil.Process]:
         command = ""
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # it has just ended
             command = " ".join(child.cmdline())
-        if number := re.search(r"--child \d+:\d+:(\d+):", command):
+        if number := re.search(r"--child \d+:\d+:\d+:(\d+):", command):
             found[int(number[1])] = child
     return found
 

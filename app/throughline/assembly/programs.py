@@ -115,7 +115,13 @@ async def serve(options: ServeOptions) -> None:
     ):
         listener = membership.listener if membership else bind_tcp(serve_address(options, settings))
         health = () if membership is None else (membership,)
-        mode = ServeMode(has_worker=not options.no_worker, endpoints=endpoints, health=health, stop=stopping.asked)
+        mode = ServeMode(
+            has_worker=not options.no_worker,
+            endpoints=endpoints,
+            health=health,
+            stop=stopping.asked,
+            counts=membership.counts if membership else None,
+        )
         config = await _api_config(runtime, bound_host(listener))
         if config.is_local_mode:
             _warn_of_proxy(endpoints)

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -28,6 +27,7 @@ from throughline.db.connection.migrations import upgrade
 from throughline.db.database import open_address, read_connection_limit
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
+from throughline.http.accept import ConnectionCounts
 from throughline.http.server import TcpAddress, bind_tcp
 from throughline.http.services import Readiness
 from throughline.logs import set_up_logging
@@ -124,20 +124,27 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
             bind_tcp(serve_address(options, settings)) as listener,
             tempfile.TemporaryDirectory(prefix="throughline-") as folder,
             _kept_from_cleaning(folder),
+            ConnectionCounts.make_file() as counts,
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
-            program, on_end = _child_program(options, count, folder), partial(forget_gauges, folder=folder)
+            program = _child_program(options, count, folder, counts.fileno())
+            shown = ConnectionCounts(counts.fileno(), place=0)
+
+            def on_end(pid: int) -> None:
+                forget_gauges(pid, folder)
+                shown.forget(pid)
+
             supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
 
 
-def _child_program(options: ServeOptions, count: int, folder: str) -> ChildProgram:
+def _child_program(options: ServeOptions, count: int, folder: str, counts: int) -> ChildProgram:
     given = [*_given("--host", options.host), *_given("--data-dir", options.data_dir)]
     flags = ["--no-worker"] if options.no_worker else []
 
     def command(listener: int, line: int, number: int) -> list[str]:
         Path(folder).mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
-        child = ["--child", f"{listener}:{line}:{number}:{count}"]
+        child = ["--child", f"{listener}:{line}:{counts}:{number}:{count}"]
         return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
 
     return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: folder})
@@ -188,9 +195,10 @@ def _has_terminal() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a child process gets from its supervisor: the listening socket, and the line."""
+    """What a child process gets from its supervisor: the listening socket, the connections of all, and the line."""
 
     listener: socket.socket
+    counts: ConnectionCounts
     line: SupervisorLine
     number: int
 
@@ -218,4 +226,6 @@ async def joined(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     count = ChildCount(serving=child.children, wanted=child.children)
     async with open_line(child.line, count, on_end=stopping.stop, before_alive=before_alive) as line:
-        yield Membership(inherit_socket(child.listener), line, child.number)
+        counts = ConnectionCounts(child.counts, child.number)
+        os.close(child.counts)
+        yield Membership(inherit_socket(child.listener), counts, line, child.number)

@@ -22,6 +22,7 @@ from throughline.domain.basic_types import Clock, UserId
 from throughline.domain.errors import ClaimingFailed
 from throughline.domain.service_status import Process, ProcessState, ServiceStatus
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
+from throughline.http.accept import ConnectionCounts
 from throughline.http.app import Endpoint, FrontEndHealth, FrontEndProcess, add_interface, create_app
 from throughline.http.server import HttpServer, Shutdown, limit_connections
 from throughline.http.services import ApiConfig, Readiness, Services
@@ -200,7 +201,7 @@ class ServeMode:
     """How to serve the REST API until `stop` is set.
 
     `has_worker`: turns run in this process, with `only_for` those of this user alone. `endpoints` are served, too.
-    `health` has further parts of the process's readiness.
+    `health` has further parts of the process's readiness. `counts`: other processes share the listening socket.
     """
 
     has_worker: bool = True
@@ -208,6 +209,7 @@ class ServeMode:
     endpoints: tuple[Endpoint, ...] = ()
     health: tuple[FrontEndHealth, ...] = ()
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: ConnectionCounts | None = None
 
 
 @asynccontextmanager
@@ -244,7 +246,7 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
     limits = replace(
         limit_connections(runtime.settings.max_connections), max_message_bytes=runtime.settings.max_body_bytes
     )
-    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
+    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits, mode.counts)
     tune_collector()
     working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
     async with working as broken:

@@ -30,7 +30,7 @@ from throughline.turn.prompting.agent_windows import guess_remark
 
 SHORT_SUMMARY_TOKENS = 250
 NOT_REPORTED = "not reported"
-CHILD = re.compile(r"[0-9]{1,9}(:[0-9]{1,9}){3}")
+CHILD = re.compile(r"[0-9]{1,9}(:[0-9]{1,9}){4}")
 """The fields of ChildOptions, as a supervisor writes them."""
 
 

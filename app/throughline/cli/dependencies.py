@@ -27,13 +27,15 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What a supervisor hands to a child process: two file descriptors, the child's number, and how many children.
+    """What a supervisor hands to a child process: file descriptors, the child's number, and how many children.
 
-    The descriptors are those of the listening socket and of the line to the supervisor. The first child has number 1.
+    The descriptors are those of the listening socket, of the line to the supervisor, and of the file with the number
+    of each process's connections. The first child has number 1.
     """
 
     listener: int
     line: int
+    counts: int
     number: int
     children: int
 

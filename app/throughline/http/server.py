@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from throughline.domain.errors import SettingInvalid
+from throughline.http.accept import ConnectionCounts, EvenAcceptor
 from throughline.http.problem_documents import error_problem
 from throughline.http.protocol import BEYOND_LIMIT, ConnectionLimits, LimitedProtocol, LimitedWebSocket
 from throughline.http.route_errors import TooManyConnections
@@ -144,10 +146,18 @@ KNOWN_CUTS = _KnownCuts()
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn server that serves until `stop` is called. It then runs `before_closing` while connections are open."""
+    """uvicorn server that serves until `stop` is called. It then runs `before_closing` while connections are open.
+
+    `counts` are the connections of the processes that share the listener, None if there are no others.
+    """
 
     def __init__(
-        self, app: ASGIApp, listener: socket.socket, shutdown: Shutdown, limits: ConnectionLimits = NO_OTHER_LIMITS
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        shutdown: Shutdown,
+        limits: ConnectionLimits = NO_OTHER_LIMITS,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -167,6 +177,8 @@ class HttpServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(KNOWN_CUTS)
         self._listener = listener
         self._shutdown = shutdown
+        self._counts = counts
+        self._acceptor: EvenAcceptor | None = None
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called and all connections are closed."""
@@ -180,8 +192,29 @@ class HttpServer(uvicorn.Server):
         """Install no signal handlers: the program handles signals itself."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections; with other processes at the same socket so that each has equally many."""
+        await super().startup(sockets if self._counts is None else [])
+        if self._counts is not None:
+            make = partial(
+                cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class),
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+            self._acceptor = EvenAcceptor(self._listener, self._counts, self.server_state.connections, make)
+            self._acceptor.start()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Show the other processes how many connections are open. uvicorn calls this ten times a second."""
+        if self._acceptor is not None:
+            self._acceptor.show()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Run `before_closing` while uvicorn waits for open connections, so that turns in progress can end."""
+        if self._acceptor is not None:
+            await self._acceptor.stop()
         closing = asyncio.ensure_future(self._shutdown.before_closing())
         await super().shutdown(sockets)
         await closing

@@ -25,10 +25,12 @@ class ChildProgram:
 
     `command` returns its arguments for three numbers: the file descriptors of the listening socket and of the line,
     and the number of the child: 1, 2, 3 … in the order of their starts. `environment` is the whole of theirs.
+    `descriptors` are those of further files that they inherit.
     """
 
     command: Callable[[int, int, int], Sequence[str]]
     environment: Mapping[str, str]
+    descriptors: Sequence[int] = ()
 
 
 class ChildProcess:
@@ -62,7 +64,7 @@ class ChildProcess:
                     *program.command(listener.fileno(), other.fileno(), number),
                     env=dict(program.environment),
                     stdin=asyncio.subprocess.DEVNULL,
-                    pass_fds=(listener.fileno(), other.fileno()),
+                    pass_fds=(listener.fileno(), other.fileno(), *program.descriptors),
                     start_new_session=True,
                 )
             except BaseException:

@@ -1,0 +1,138 @@
+"""Accepting connections so that processes which share a listening socket have equally many.
+
+The system hands a new connection to the process that asks first: of several busy ones, the one that wakes up takes all
+that wait, and turns run where their connections are. So each process shows the others how many it has, and leaves new
+connections for a moment to one that has fewer.
+"""
+
+import asyncio
+import mmap
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Collection
+from typing import BinaryIO
+
+import structlog
+
+MOST_PROCESSES = 512
+"""Places for processes: 256 serve at most (PROCESSES), and each may be ending while another one replaces it."""
+
+_CELLS, _CELL_BYTES = 2, 4
+LOOKS, LOOK_SECONDS = 10, 0.002
+"""So often, and so far apart, a process looks whether another one with fewer connections takes those that wait."""
+
+MOST_AT_ONCE = 8
+"""Connections that are accepted together after the others have not taken them: they are stopped or very busy."""
+
+PAUSE_SECONDS = 1.0
+"""Pause after the system had no room for another connection, for example no file descriptor."""
+
+log = structlog.get_logger(__name__)
+
+
+class ConnectionCounts:
+    """How many connections each process has that shares a socket, in a file that all of them have in memory.
+
+    Each process writes only to its own place: its process id (0: the place is free) and its number of connections.
+    """
+
+    def __init__(self, descriptor: int, place: int) -> None:
+        """Map the file with this descriptor, which `make_file` has made. `place` is this process's own, from 0."""
+        self._cells = memoryview(mmap.mmap(descriptor, MOST_PROCESSES * _CELLS * _CELL_BYTES)).cast("i")
+        self._own = _CELLS * (place % MOST_PROCESSES)
+
+    @staticmethod
+    def make_file() -> BinaryIO:
+        """Return an open file without a name, in which nobody has connections."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        file.truncate(MOST_PROCESSES * _CELLS * _CELL_BYTES)
+        return file
+
+    def show(self, count: int) -> None:
+        """Show the number of this process's connections to all."""
+        self._cells[self._own + 1] = count
+        self._cells[self._own] = os.getpid()
+
+    def has_most_room(self) -> bool:
+        """Return whether no other process shows fewer connections than this one."""
+        cells = self._cells.tolist()
+        own = cells[self._own + 1]
+        return all(own <= count for pid, count in zip(cells[::_CELLS], cells[1::_CELLS], strict=True) if pid)
+
+    def forget(self, pid: int) -> None:
+        """Free the place of a process that accepts no more connections."""
+        for place in range(0, len(self._cells), _CELLS):
+            if self._cells[place] == pid:
+                self._cells[place] = 0
+
+
+class EvenAcceptor:
+    """Accepts the connections of a listening socket that other processes share."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        counts: ConnectionCounts,
+        connections: Collection[object],
+        make_protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        """Prepare to accept. `connections` are those that are open; `make_protocol` makes one for each new one."""
+        self._listener, self._counts, self._connections = listener, counts, connections
+        self._make_protocol = make_protocol
+        self._accepting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._listener.setblocking(False)  # noqa: FBT003  # its only argument
+        self._accepting = asyncio.create_task(self._accept(), name="accept connections")
+
+    async def stop(self) -> None:
+        """Accept no more connections."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        self._counts.forget(os.getpid())
+
+    def show(self) -> None:
+        """Show how many connections are open now."""
+        self._counts.show(len(self._connections))
+
+    async def _accept(self) -> None:
+        while True:
+            self.show()
+            await self._until_one_waits()
+            is_next = await self._give_way()
+            try:
+                for _ in range(1 if is_next else MOST_AT_ONCE):
+                    await self._accept_one()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                continue  # another process has taken it, or its client has gone
+            except OSError as error:
+                log.error("connection not accepted", error=error.strerror, pause_seconds=PAUSE_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _until_one_waits(self) -> None:
+        loop, waits = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._listener, waits.set)
+        try:
+            await waits.wait()
+        finally:
+            loop.remove_reader(self._listener)
+
+    async def _give_way(self) -> bool:
+        """Return whether this process is the next to accept, once it is or the others have had their time."""
+        for _ in range(LOOKS):
+            self.show()
+            if self._counts.has_most_room():
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
+
+    async def _accept_one(self) -> None:
+        connection, _ = self._listener.accept()
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+        except BaseException:
+            connection.close()
+            raise
