@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -13,7 +14,11 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import Usage
 from throughline.llm.providers import ModelName
 
+if TYPE_CHECKING:
+    from genai_prices import Usage as PricedUsage
+
 PER_TOKENS = 1_000_000
+KNOWN_NAMES = 1_000
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=16, decimal_places=9, allow_inf_nan=False)]
 
 
@@ -83,9 +88,9 @@ def read_prices(path: Path | None) -> Prices:
 def _listed_cost(model: ModelName, address: str, usage: Usage) -> Decimal | None:
     """Return the cost by the package's table; None if it does not know the model or the server."""
     from genai_prices import Usage as PricedUsage  # noqa: PLC0415  # its table takes half a second to load
-    from genai_prices import calc_price  # noqa: PLC0415  # the same
 
-    if usage.input_tokens is None or usage.output_tokens is None:
+    names = (model.provider.name, model.model, address)
+    if usage.input_tokens is None or usage.output_tokens is None or not _is_listed(*names):
         return None
     priced = PricedUsage(
         input_tokens=usage.input_tokens,
@@ -93,9 +98,23 @@ def _listed_cost(model: ModelName, address: str, usage: Usage) -> Decimal | None
         cache_read_tokens=usage.cached_tokens or 0,
         cache_write_tokens=usage.cache_write_tokens or 0,
     )
+    return _price(priced, *names)
+
+
+@lru_cache(maxsize=KNOWN_NAMES)
+def _is_listed(provider: str, model: str, address: str) -> bool:
+    """Return whether the package's table has the model; it searches all names each time for one that it lacks."""
+    from genai_prices import Usage as PricedUsage  # noqa: PLC0415  # its table takes half a second to load
+
+    return _price(PricedUsage(), provider, model, address) is not None
+
+
+def _price(usage: "PricedUsage", provider: str, model: str, address: str) -> Decimal | None:
+    from genai_prices import calc_price  # noqa: PLC0415  # its table takes half a second to load
+
     try:
         if address:
-            return calc_price(priced, model.model, provider_api_url=address).total_price
-        return calc_price(priced, model.model, provider_id=model.provider.name).total_price
+            return calc_price(usage, model, provider_api_url=address).total_price
+        return calc_price(usage, model, provider_id=provider).total_price
     except (LookupError, ValueError):  # ValueError: more cached tokens than tokens, as some servers report them
         return None
