@@ -14,7 +14,7 @@ from throughline.db.connection.migrations import downgrade, status, upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.statements.sql import new_id
 from throughline.db.tables.partitions import first_id
-from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 BASELINE = "0047"
 EVENTS = "select run_id, seq, type, data::text, created_at from run_events order by run_id, seq"
@@ -95,6 +95,53 @@ async def test_a_table_in_use_for_long_is_left_as_it_was_and_the_upgrade_is_run_
     assert between == "0048"
     assert len(await run_sql(filled_url, EVENTS)) == 3
     assert (await status(filled_url)).is_current
+
+
+async def test_rows_of_a_wrong_clock_land_in_the_default_partition(filled_url: str) -> None:
+    times = [datetime.now(UTC) + timedelta(days=days) for days in (70, 71, 3650)]
+    for row_id in map(first_id, times):
+        await run_sql(filled_url, INSERT_EVENT, row_id)
+        await run_sql(filled_url, INSERT_CALL, row_id)
+    before = await run_sql(filled_url, EVENTS), await run_sql(filled_url, CALLS)
+
+    await upgrade(filled_url)
+
+    assert (await run_sql(filled_url, EVENTS), await run_sql(filled_url, CALLS)) == before
+    for table in ("run_events", "model_calls"):
+        assert await run_sql(filled_url, PARTITIONS.format(table)) == [(f"{table}_default", 3), (f"{table}_past", 2)]
+    assert await run_sql(filled_url, "select conname from pg_constraint where conname like '%_bound'") == []
+    await downgrade(filled_url, BASELINE)
+    assert (await run_sql(filled_url, EVENTS), await run_sql(filled_url, CALLS)) == before
+
+
+async def test_rows_of_a_wrong_clock_stay_readable_if_the_move_is_interrupted(filled_url: str) -> None:
+    await run_sql(filled_url, INSERT_EVENT, first_id(datetime(2036, 2, 7, tzinfo=UTC)))
+    before = await run_sql(filled_url, EVENTS)
+
+    async with hold_rows(filled_url, "lock table run_events in row share mode"):
+        with pytest.raises(DatabaseUnavailable, match="lock"):
+            await upgrade(filled_url)
+    between = await run_sql(filled_url, EVENTS)
+    await upgrade(filled_url)
+
+    assert before == between == await run_sql(filled_url, EVENTS)
+
+
+async def test_rows_that_cannot_be_moved_are_counted_with_the_remedy(filled_url: str) -> None:
+    for year in (2036, 2037):
+        await run_sql(filled_url, INSERT_CALL, first_id(datetime(year, 2, 7, tzinfo=UTC)))
+    keep = "create function keep() returns trigger language plpgsql as $$ begin return null; end $$"
+    for statement in (keep, "create trigger keep before delete on model_calls for each row execute function keep()"):
+        await run_sql(filled_url, statement)
+
+    with pytest.raises(DatabaseUnusable, match=r"model_calls .* 2 of its rows .*`delete from model_calls where id >="):
+        await upgrade(filled_url)
+    between = await run_sql(filled_url, CALLS)
+    await run_sql(filled_url, "drop trigger keep on model_calls")
+    await upgrade(filled_url)
+
+    assert between == await run_sql(filled_url, CALLS)
+    assert len(between) == 4
 
 
 @asynccontextmanager

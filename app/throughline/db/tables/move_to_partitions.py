@@ -1,7 +1,8 @@
 """The change of a filled table into a partitioned one, for migrations: no row is copied, and the service goes on.
 
 The old table becomes the partition of all ids until a time in the future. Before that, a check constraint that is
-validated without a lock on writers proves that it holds no other ids, so that attaching it reads no rows.
+validated without a lock on writers proves that it holds no other ids, so that attaching it reads no rows. Rows with
+later ids, which only a wrong clock or an import can have made, are moved into the default partition.
 """
 
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ from datetime import datetime, timedelta
 
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 
 from throughline.db.tables.partitions import Partitioned, first_id
+from throughline.domain.errors import DatabaseUnusable
 
 LOCK_TIMEOUT = "3s"
 LEAST_TIME_LEFT = timedelta(days=1)
@@ -53,15 +56,21 @@ class Move:
 def partition(context: MigrationContext, move: Move) -> None:
     """Make the table a partition of a new one with its name; an empty table is replaced.
 
-    Run again after an interruption, it starts over. Raises DBAPIError if a lock is not free within LOCK_TIMEOUT.
+    All but the check constraint is one transaction: run again after an interruption, it starts over. Raises DBAPIError
+    if a lock is not free within LOCK_TIMEOUT, DatabaseUnusable if rows with later ids stay in the table.
     """
     connection = context.connection
     assert connection is not None, "migrations are not run offline"
     end = _end_of_past(move.partitioned, _now(connection))
-    if _has_rows(connection, move.table):
+    is_filled = _has_rows(connection, move.table)
+    if is_filled:
         with context.autocommit_block():
             _bound(connection, move, end)
     _run(connection, f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+    _create_default(connection, move, end)
+    if is_filled:
+        _move_later(connection, move, end)
+        _validate(connection, move, end)
     _rename(connection, move)
     _create(connection, move)
     has_past = _has_rows(connection, move.past)
@@ -97,16 +106,57 @@ def _end_of_past(partitioned: Partitioned, now: datetime) -> datetime:
 
 
 def _bound(connection: Connection, move: Move, end: datetime) -> None:
-    """Add the check constraint. Writers wait only while it is added; rows are read without locking them out."""
+    """Add the check constraint for new rows. Writers wait only while it is added."""
     check = f"check ({move.partitioned.key} < '{first_id(end)}')"
     for statement in (
         f"set lock_timeout = '{LOCK_TIMEOUT}'",
         f"alter table {move.table} drop constraint if exists {move.bound}",
         f"alter table {move.table} add constraint {move.bound} {check} not valid",
-        f"alter table {move.table} validate constraint {move.bound}",
         "reset lock_timeout",
     ):
         _run(connection, statement)
+
+
+def _create_default(connection: Connection, move: Move, end: datetime) -> None:
+    """Create the table that becomes the default partition, with a check constraint by which it is attached unread."""
+    default, check = move.partitioned.default, f"check ({move.partitioned.key} >= '{first_id(end)}')"
+    for statement in (
+        move.partitioned.create_table(default),
+        f"alter table {default} drop constraint if exists {move.bound}",
+        f"alter table {default} add constraint {move.bound} {check}",
+    ):
+        _run(connection, statement)
+
+
+def _move_later(connection: Connection, move: Move, end: datetime) -> None:
+    """Move the rows with ids of `end` and later; readers find them in the old table until the transaction ends."""
+    default = move.partitioned.default
+    deleted = f"delete from {move.table} where {_is_later(move, end)} returning *"  # noqa: S608  # our own names
+    for statement in (
+        f"with moved as ({deleted}) insert into {default} select * from moved",
+        f"alter table {default} add primary key ({move.primary_key})",
+        *(f"create index on {default} {on}" for on in move.indexes.values()),
+    ):
+        _run(connection, statement)
+
+
+def _validate(connection: Connection, move: Move, end: datetime) -> None:
+    """Read all rows of the old table without locking out writers. Raises DatabaseUnusable if it has later ids still."""
+    try:
+        with connection.begin_nested():
+            _run(connection, f"alter table {move.table} validate constraint {move.bound}")
+    except IntegrityError as error:
+        later = f"from {move.table} where {_is_later(move, end)}"
+        rows = connection.exec_driver_sql(f"select count(*) {later}").scalar_one()
+        raise DatabaseUnusable(
+            f"{move.table} cannot be partitioned: {rows} of its rows have ids of {end:%Y-%m-%d} or later, by a wrong "
+            "clock or an import, and the database did not let them be moved into the default partition, perhaps by a "
+            f"trigger. Remove what holds them or delete them (`delete {later}`), then upgrade again. No row was changed."
+        ) from error
+
+
+def _is_later(move: Move, end: datetime) -> str:
+    return f"{move.partitioned.key} >= '{first_id(end)}'"
 
 
 def _rename(connection: Connection, move: Move) -> None:
@@ -137,11 +187,19 @@ def _attach(connection: Connection, move: Move, end: datetime) -> None:
 
 
 def _first_partitions(connection: Connection, move: Move, end: datetime, *, has_past: bool) -> None:
-    """Create the default partition, and those of the current and the next period that the old table does not take."""
+    """Attach the default partition, and create those of the current and the next period that no other takes.
+
+    If rows were moved into the default partition, the service creates them.
+    """
     partitioned = move.partitioned
+    has_later = _has_rows(connection, partitioned.default)
     starts = [start for start in partitioned.starts(_now(connection)) if not has_past or start >= end]
-    by_period = [statement for start in starts for statement in partitioned.create(start)]
-    for statement in (*partitioned.create_default(), *by_period):
+    by_period = [statement for start in starts if not has_later for statement in partitioned.create(start)]
+    for statement in (
+        partitioned.attach_default,
+        f"alter table {partitioned.default} drop constraint {move.bound}",
+        *by_period,
+    ):
         _run(connection, statement)
 
 

@@ -57,6 +57,11 @@ class Partitioned:
         """The name of the default partition."""
         return f"{self.table}_default"
 
+    @property
+    def attach_default(self) -> str:
+        """The statement that attaches the default partition."""
+        return f"alter table {self.table} attach partition {self.default} default"
+
     def starts(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the starts of the periods for which there should be partitions: the current and the next one."""
         current = self.period.start(now)
@@ -64,7 +69,7 @@ class Partitioned:
 
     def create_default(self) -> tuple[str, str]:
         """Return the statements that make the default partition."""
-        return self.create_table(self.default), f"alter table {self.table} attach partition {self.default} default"
+        return self.create_table(self.default), self.attach_default
 
     def create(self, start: datetime) -> tuple[str, str]:
         """Return the statements that make the partition of the period that starts at `start`.
