@@ -20,6 +20,7 @@ from throughline.db.tables.partitions import Partitioned, PartitionPeriod, earli
 from throughline.db.tables.runs import MODEL_CALLS, RUN_EVENTS
 from throughline.db.usage import UsageRepository
 from throughline.domain.basic_types import RunId
+from throughline.domain.errors import DatabaseUnusable
 from throughline.domain.events import MessageDelta
 from throughline.domain.prompt import Usage
 from throughline.domain.run import RunStatus
@@ -158,10 +159,82 @@ async def test_rows_without_a_partition_are_stored_read_and_deleted_all_the_same
     found = await stored_in(database_url, "run_events")
     await retention_of(stage).run()
 
-    assert made == 1, "that of tomorrow; the default partition has rows of today"
-    assert found.keys() == {RUN_EVENTS.default}
+    assert made == 2
+    assert found.keys() == {RUN_EVENTS.default, name_of(RUN_EVENTS, datetime.now(UTC))}
     assert {run_id for (run_id,) in await run_sql(database_url, "select run_id from run_events")} == {run.id}
     assert (await stage.database.events.read_events(run.id, 0))[-1].event.type.value == "run.completed"
+
+
+BOUNDS = "select conname from pg_constraint where conname like '%_bound'"
+
+
+async def grow_default(stage: Stage, url: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, UUID]:
+    """Let the default partition count as large, with rows of long ago and of tomorrow, whose partition is missing.
+
+    Return the missing partition's name and the run of tomorrow's rows.
+    """
+    monkeypatch.setattr(partitions_module, "MOST_READ_BYTES", 0)
+    monkeypatch.setattr(partitions_module, "LEAST_TIME_LEFT", timedelta(0))
+    tomorrow = datetime.now(UTC) + DAY
+    name = name_of(RUN_EVENTS, tomorrow)
+    await run_sql(url, f"drop table {name}")
+    await store_run(stage, url, id_at(datetime.now(UTC) - 3 * DAY), finished_hours_ago=2)
+    return name, await store_run(stage, url, id_at(tomorrow), finished_hours_ago=None)
+
+
+async def test_a_partition_is_made_beside_a_large_default_one_and_takes_its_rows(
+    stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, run_of_tomorrow = await grow_default(stage, database_url, monkeypatch)
+
+    made = await asyncio.gather(
+        *(each.prepare() for each in stage.database.retention.partitions[:1] * 3), return_exceptions=True
+    )
+
+    assert 1 in made
+    assert await stored_in(database_url, "run_events") == {RUN_EVENTS.default: 2, name: 2}
+    assert len(await stage.database.events.read_events(RunId(run_of_tomorrow), 0)) == 2
+    assert await run_sql(database_url, BOUNDS) == []
+    assert await stage.database.retention.partitions[0].prepare() == 0
+
+
+async def test_a_large_default_partition_takes_rows_again_if_a_new_one_fails(
+    stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, run_of_tomorrow = await grow_default(stage, database_url, monkeypatch)
+    keep = "create function keep() returns trigger language plpgsql as $$ begin return null; end $$"
+    await run_sql(database_url, keep)
+    await run_sql(
+        database_url,
+        f"create trigger keep before delete on {RUN_EVENTS.default} for each row execute function keep()",
+    )
+
+    with pytest.raises(DatabaseUnusable):
+        await stage.database.retention.partitions[0].prepare()
+    await store_events(database_url, id_at(datetime.now(UTC) + DAY, 7))
+
+    assert name not in await names(database_url, RUN_EVENTS)
+    assert await stored_in(database_url, "run_events") == {RUN_EVENTS.default: 6}
+    assert len(await stage.database.events.read_events(RunId(run_of_tomorrow), 0)) == 2
+
+
+@pytest.mark.parametrize(("most_read", "created"), [(0, 0), (16_000_000, 1)])
+async def test_a_constraint_that_a_killed_process_left_is_dropped(
+    stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch, most_read: int, created: int
+) -> None:
+    await grow_default(stage, database_url, monkeypatch)
+    monkeypatch.setattr(partitions_module, "MOST_READ_BYTES", most_read)
+    monkeypatch.setattr(partitions_module, "LEAST_TIME_LEFT", 2 * DAY)  # too late to close the default one
+    await run_sql(
+        database_url,
+        f"alter table {RUN_EVENTS.default} add constraint {RUN_EVENTS.default}_bound "
+        f"check (run_id < '{first_id(datetime.now(UTC))}') not valid",
+    )
+
+    made = await stage.database.retention.partitions[0].prepare()
+
+    assert made == created
+    assert await run_sql(database_url, BOUNDS) == []
 
 
 async def test_a_day_goes_with_its_partition_and_leaves_what_is_still_wanted(stage: Stage, database_url: str) -> None:

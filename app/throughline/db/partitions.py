@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from throughline.db.attach_partition import BRIEF, admit_rows, attach_beside, move_rows, run
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.sql import sql
@@ -19,16 +20,18 @@ from throughline.db.tables.partitions import Partitioned, first_id
 from throughline.db.tables.runs import MODEL_CALLS, RUN_EVENTS
 
 MOST_MOVED_ROWS = 5_000
-"""Most rows of unfinished runs that are moved into the default partition, while readers and writers wait."""
+"""Most rows that are moved into or out of the default partition while readers and writers wait."""
 
 MOST_KEPT_RUNS = 1_000
 RUNS_AT_ONCE = 20_000
 
-_LIMIT = sql("""
-    select set_config('lock_timeout', '200ms', true), set_config('statement_timeout', '1s', true),
-        set_config('enable_seqscan', 'off', true)
-""")
-"""Limits a transaction that holds up others; what it reads, it reads by an index."""
+MOST_READ_BYTES = 16_000_000
+"""Largest default partition that is read while its readers and writers wait."""
+
+LEAST_TIME_LEFT = timedelta(hours=1)
+"""Shortest time until a period for whose rows the default partition is closed: they must not begin meanwhile."""
+
+_SIZE = sql("select pg_relation_size(to_regclass(:table)) as bytes")
 
 _LIST = sql("""
     select c.relname as name, pg_get_expr(c.relpartbound, c.oid) as bounds, now() as now
@@ -97,11 +100,15 @@ class PartitionRepository:
     async def prepare(self) -> int:
         """Create the partitions of the current and the next period that are missing; return how many.
 
-        A period that the default partition has rows of gets none. Raises DatabaseBusy if a lock is not free.
+        The period's rows in the default partition are moved into the new one. The current period gets none if these
+        are more than can be moved while writers wait. Raises DatabaseBusy if a lock is not free.
         """
         if not await self._missing(self._transactions):
             return 0
-        return await self._transactions.run(self._create_missing)
+        created = 0
+        if (await self._transactions.fetch(_SIZE, table=self._partitioned.default))[0]["bytes"] <= MOST_READ_BYTES:
+            created = await self._transactions.run(self._create_missing)
+        return created + await self._create_next()
 
     async def drop_expired(self, hours: int) -> Dropped:
         """Drop the partitions whose rows have all been kept for `hours` since their period, or their run, ended.
@@ -138,28 +145,56 @@ class PartitionRepository:
 
     async def _create_missing(self, tx: Statements) -> int:
         """Create them under the locks that attaching needs, of which the first keeps other processes out."""
-        await tx.fetch(_LIMIT)
-        await _run(tx, f"lock table only {self.table} in share update exclusive mode")
-        await _run(tx, f"lock table {self._partitioned.default} in access exclusive mode")
+        await tx.fetch(BRIEF)
+        await run(tx, f"lock table only {self.table} in share update exclusive mode")
+        await run(tx, f"lock table {self._partitioned.default} in access exclusive mode")
+        await admit_rows(tx, self._partitioned)
         created = 0
         for start in await self._missing(tx):
-            if await self._is_in_default(tx, start):
+            if await self._has_many(tx, start):
                 log.info("partition not created, its rows are in the default one", kind=self.kind, start=str(start))
                 continue
-            for statement in self._partitioned.create(start):
-                await _run(tx, statement)
+            create, attach = self._partitioned.create(start)
+            await run(tx, create)
+            await move_rows(tx, self._partitioned, start)
+            await run(tx, attach)
             created += 1
         return created
 
-    async def _is_in_default(self, tx: Statements, start: datetime) -> bool:
+    async def _create_next(self) -> int:
+        """Create the partition of the next period if it is missing still: the default one has many rows."""
+        missing, now = await self._missing(self._transactions), (await self._list(self._transactions))[1]
+        start = self._partitioned.starts(now)[1]
+        if start not in missing:
+            return 0
+        if start - now < LEAST_TIME_LEFT:
+            await self._transactions.run(self._admit)
+            return 0
+        await attach_beside(self._transactions, self._partitioned, start)
+        return 1
+
+    async def _admit(self, tx: Statements) -> None:
+        await tx.fetch(BRIEF)
+        await admit_rows(tx, self._partitioned)
+
+    async def _has_many(self, tx: Statements, start: datetime) -> bool:
+        """Whether the default partition has more than MOST_MOVED_ROWS rows of the period."""
         partitioned = self._partitioned
         found = sql(
-            "select exists (select from {default} where {key} >= :first and {key} < :before) as is_found",
+            """
+                select count(*) as rows from (
+                    select from {default} where {key} >= :first and {key} < :before limit :most) as found
+            """,
             default=partitioned.default,
             key=partitioned.key,
         )
-        rows = await tx.fetch(found, first=first_id(start), before=first_id(partitioned.period.next(start)))
-        return bool(rows[0]["is_found"])
+        rows = await tx.fetch(
+            found,
+            first=first_id(start),
+            before=first_id(partitioned.period.next(start)),
+            most=MOST_MOVED_ROWS + 1,
+        )
+        return int(rows[0]["rows"]) > MOST_MOVED_ROWS
 
     async def _unexpired_runs(self, partition: Partition, hours: int) -> Sequence[UUID] | None:
         """Return the runs whose rows must be kept, None if these are more than can be moved."""
@@ -199,12 +234,12 @@ class PartitionRepository:
         """Drop the partition, moving the rows of the runs `kept` into the default one; return 1, or 0 if it is gone."""
 
         async def drop(tx: Statements) -> int:
-            await tx.fetch(_LIMIT)
-            await _run(tx, f"lock table only {self.table} in access exclusive mode")
+            await tx.fetch(BRIEF)
+            await run(tx, f"lock table only {self.table} in access exclusive mode")
             partitions, _ = await self._list(tx)
             if partition not in partitions:
                 return 0
-            await _run(tx, f"alter table {self.table} detach partition {partition.name}")
+            await run(tx, f"alter table {self.table} detach partition {partition.name}")
             if kept:
                 moved = sql(
                     "insert into {default} select * from {name} where {key} = any(:ids)",
@@ -213,7 +248,7 @@ class PartitionRepository:
                     key=self._partitioned.key,
                 )
                 await tx.fetch(_once(moved), ids=list(kept))
-            await _run(tx, f"drop table {partition.name}")
+            await run(tx, f"drop table {partition.name}")
             return 1
 
         return await self._transactions.run(drop)
@@ -227,11 +262,6 @@ def partitions_of_runs(transactions: Transactions) -> PartitionRepository:
 def partitions_of_calls(transactions: Transactions) -> PartitionRepository:
     """Return the partitions of model calls."""
     return PartitionRepository(transactions, MODEL_CALLS, keeps_unfinished=False)
-
-
-async def _run(tx: Statements, text: str) -> None:
-    """Run a statement that changes the schema."""
-    await tx.fetch(Statement(text, (), is_cached=False))
 
 
 def _once(statement: Statement) -> Statement:

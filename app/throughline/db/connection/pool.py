@@ -79,12 +79,13 @@ class Statement:
 
     A connection keeps a statement prepared if `is_cached`. From the sixth execution on, PostgreSQL may then run it by a
     plan that it made without looking at the parameters. A statement that is not cached is planned for its parameters at
-    each execution.
+    each execution, and may take `answer_seconds` instead of the pool's.
     """
 
     text: str
     names: tuple[str, ...]
     is_cached: bool = True
+    answer_seconds: float | None = None
 
     def arguments(self, parameters: Mapping[str, object]) -> list[object]:
         """Return the parameters' values in the order of `names`. Raises KeyError if one is missing."""

@@ -96,7 +96,7 @@ class _OnConnection:
                 rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
             else:
                 prepared = await self._connection.prepare(statement.text, name="")
-                rows = await prepared.fetch(*arguments)
+                rows = await prepared.fetch(*arguments, timeout=statement.answer_seconds)
         return rows
 
     async def execute(self, text: str) -> None:

@@ -133,7 +133,7 @@ def _move_later(connection: Connection, move: Move, end: datetime) -> None:
     default = move.partitioned.default
     deleted = f"delete from {move.table} where {_is_later(move, end)} returning *"  # noqa: S608  # our own names
     for statement in (
-        f"with moved as ({deleted}) insert into {default} select * from moved",
+        f"with moved as ({deleted}) insert into {default} select * from moved",  # noqa: S608  # our own names
         f"alter table {default} add primary key ({move.primary_key})",
         *(f"create index on {default} {on}" for on in move.indexes.values()),
     ):
@@ -151,7 +151,7 @@ def _validate(connection: Connection, move: Move, end: datetime) -> None:
         raise DatabaseUnusable(
             f"{move.table} cannot be partitioned: {rows} of its rows have ids of {end:%Y-%m-%d} or later, by a wrong "
             "clock or an import, and the database did not let them be moved into the default partition, perhaps by a "
-            f"trigger. Remove what holds them or delete them (`delete {later}`), then upgrade again. No row was changed."
+            f"trigger. Remove what holds them or delete them (`delete {later}`) and upgrade again. No row was changed."
         ) from error
 
 

@@ -62,6 +62,10 @@ class Partitioned:
         """The statement that attaches the default partition."""
         return f"alter table {self.table} attach partition {self.default} default"
 
+    def name(self, start: datetime) -> str:
+        """Return the name of the partition of the period that starts at `start`."""
+        return f"{self.table}_{start:{self.period.value}}"
+
     def starts(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the starts of the periods for which there should be partitions: the current and the next one."""
         current = self.period.start(now)
@@ -76,7 +80,7 @@ class Partitioned:
 
         Attaching takes a weaker lock on the partitioned table than `create table … partition of`.
         """
-        name, end = f"{self.table}_{start:{self.period.value}}", self.period.next(start)
+        name, end = self.name(start), self.period.next(start)
         return self.create_table(name), self.attach(name, f"'{first_id(start)}'", end)
 
     def create_first(self, now: datetime) -> tuple[str, ...]:
