@@ -4,16 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
-MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable by which prometheus_client is told the folder of several processes; it reads it when it is imported."""
-
-
-def forget_gauges(pid: int, folder: str) -> None:
-    """Forget the gauges of a process that has ended; its counters are kept. `folder` is that of MULTIPROCESS_FOLDER."""
-    mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]  # ships none for it
-
+from throughline.metric_files import reading
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
@@ -347,8 +340,9 @@ class PrometheusMetrics:
     def render(self) -> tuple[bytes, str]:
         """Return the metrics in the text format, and its content type."""
         self.count_dropped_lines()
-        registry = self.registry
-        if self._shared_folder:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, self._shared_folder)  # type: ignore[no-untyped-call]  # ships none for it
-        return generate_latest(registry), CONTENT_TYPE_LATEST
+        if not self._shared_folder:
+            return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        of_all = CollectorRegistry()
+        MultiProcessCollector(of_all, self._shared_folder)  # type: ignore[no-untyped-call]  # ships none for it
+        with reading(self._shared_folder):
+            return generate_latest(of_all), CONTENT_TYPE_LATEST

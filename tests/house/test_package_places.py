@@ -59,7 +59,7 @@ PLACES = {
     "yaml": {"agents", "console", "http", "llm"},
     "genai_prices": {"llm"},
     "opentelemetry": {"tracing"},
-    "prometheus_client": {"telemetry"},
+    "prometheus_client": {"telemetry", "metric_files"},
     "pydantic_settings": {"settings"},
 }
 """The rooms that may import a package."""

@@ -40,10 +40,11 @@ from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.prices import read_prices
 from throughline.llm.registry import EmbeddingConfig, LangChainEmbedder, ModelRegistry, make_embedder
 from throughline.logs import dropped_lines
+from throughline.metric_files import MULTIPROCESS_FOLDER
 from throughline.ports.tracing import NO_TRACING, Tracing
 from throughline.settings import Settings, read_variable
 from throughline.system_clock import SystemClock
-from throughline.telemetry import MULTIPROCESS_FOLDER, PrometheusMetrics
+from throughline.telemetry import PrometheusMetrics
 from throughline.tools.built_in import make_built_in_tools
 from throughline.tools.make_function_tool import MAX_TOOL_RESULT_BYTES, CallLimits
 from throughline.tools.memory import make_memory_tools

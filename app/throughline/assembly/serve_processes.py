@@ -4,15 +4,13 @@ The supervisor upgrades the schema and starts the embedded PostgreSQL, once for 
 """
 
 import asyncio
-import fcntl
 import math
 import os
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,12 +29,12 @@ from throughline.http.accept import ConnectionCounts
 from throughline.http.server import TcpAddress, bind_tcp
 from throughline.http.services import Readiness
 from throughline.logs import set_up_logging
-from throughline.settings import Settings, read_environment
+from throughline.metric_files import MULTIPROCESS_FOLDER, MetricFiles, held, open_folder
+from throughline.settings import Settings, read_environment, read_variable
 from throughline.stopping import Stopping
 from throughline.supervisor.child_process import ChildProgram
 from throughline.supervisor.line import ChildCount, SupervisorLine, inherit_socket, open_line
 from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
-from throughline.telemetry import MULTIPROCESS_FOLDER, forget_gauges
 
 END_SECONDS = 30.0
 """Seconds that a child may take to end beyond the grace period of its turns."""
@@ -122,47 +120,35 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         count = await _allowed(settings, urls, count, is_auto=is_auto)
         with (
             bind_tcp(serve_address(options, settings)) as listener,
-            tempfile.TemporaryDirectory(prefix="throughline-") as folder,
-            _kept_from_cleaning(folder),
+            open_folder() as folder,
             ConnectionCounts.make_file() as counts,
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
             program = _child_program(options, count, folder, counts.fileno())
-            shown = ConnectionCounts(counts.fileno(), place=0)
+            files, shown = MetricFiles(folder), ConnectionCounts(counts.fileno(), place=0)
 
             def on_end(pid: int) -> None:
-                forget_gauges(pid, folder)
+                files.note_end(pid)
                 shown.forget(pid)
 
             supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
 
 
-def _child_program(options: ServeOptions, count: int, folder: str, counts: int) -> ChildProgram:
+def _child_program(options: ServeOptions, count: int, folder: Path, counts: int) -> ChildProgram:
     given = [*_given("--host", options.host), *_given("--data-dir", options.data_dir)]
     flags = ["--no-worker"] if options.no_worker else []
 
     def command(listener: int, line: int, number: int) -> list[str]:
-        Path(folder).mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
+        folder.mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
         child = ["--child", f"{listener}:{line}:{counts}:{number}:{count}"]
         return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
 
-    return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: folder})
+    return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: str(folder)})
 
 
 def _given(name: str, value: object) -> list[str]:
     return [] if value is None else [name, str(value)]
-
-
-@contextmanager
-def _kept_from_cleaning(folder: str) -> Generator[None]:
-    """Hold a lock on the folder, so that systemd-tmpfiles does not take it for a forgotten one (tmpfiles.d, "Age")."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _replace_on_hangup(replacing: asyncio.Event, stopping: Stopping) -> None:
@@ -225,7 +211,9 @@ async def joined(
     # A SIGHUP is for the supervisor, also if it reaches all processes. A handler is not handed on to programs of tools.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     count = ChildCount(serving=child.children, wanted=child.children)
+    folder = read_variable(MULTIPROCESS_FOLDER)
     async with open_line(child.line, count, on_end=stopping.stop, before_alive=before_alive) as line:
         counts = ConnectionCounts(child.counts, child.number)
         os.close(child.counts)
-        yield Membership(inherit_socket(child.listener), counts, line, child.number)
+        with held(folder):
+            yield Membership(inherit_socket(child.listener), counts, line, child.number)
