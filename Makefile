@@ -14,7 +14,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-pooled durations quick check ci format docs docs-links open-responses mcp-conformance bench chaos hostile fuzz fuzz-api \
+.PHONY: help setup run test test-slow test-pooled test-polling durations quick check ci format docs docs-links open-responses mcp-conformance bench chaos hostile fuzz fuzz-api \
 	migrate lock reference setup-dev chromium static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
@@ -34,6 +34,9 @@ test-slow: setup-dev ## run the proofs, which repeat or search more than each co
 
 test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
 	@TEST_POOLER=1 $(PYTEST) $(ARGS)
+
+test-polling: setup-dev ## run the tests and proofs without LISTEN and NOTIFY, as with DATABASE_LISTEN=false (ARGS)
+	@TEST_POLLING=1 $(PYTEST) $(ARGS)
 
 durations: setup-dev ## run the tests and print where their time goes: by folder, file and test (ARGS)
 	@PYTHONPATH=. $(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes.conversations import Conversation, open_conversation
-from fakes.pooler import all_behind_a_pooler, urls_of
+from fakes.pooler import all_behind_a_pooler, all_polling, urls_of
 from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
@@ -37,6 +37,7 @@ settings.load_profile("default")
 gc.disable()  # until all tests are imported: imports make no garbage, and a collection would walk all live objects
 
 IS_POOLED = bool(os.environ.get("TEST_POOLER"))
+IS_POLLING = bool(os.environ.get("TEST_POLLING"))
 POSTGRES_FIXTURE = "server_url"
 PROCESS_FOLDERS = {"runs", "service"}
 """Folders whose tests are marked as starting programs; tests elsewhere that do so mark themselves."""
@@ -59,6 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         unpooled = item.get_closest_marker("unpooled")
         if unpooled is not None and IS_POOLED:
             item.add_marker(pytest.mark.skip(reason=f"behind a pooler: {unpooled.args[0]}"))
+        listening = item.get_closest_marker("listening")
+        if listening is not None and IS_POLLING:
+            item.add_marker(pytest.mark.skip(reason=f"polling alone: {listening.args[0]}"))
         if POSTGRES_FIXTURE in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_FOLDERS:
@@ -78,8 +82,15 @@ def pytest_runtestloop() -> None:
 
 @pytest.fixture(scope="session")
 def server_url(direct_server_url: str) -> Generator[str]:
-    """The address of `direct_server_url`; with TEST_POOLER the service reaches its databases through PgBouncer."""
-    with all_behind_a_pooler(direct_server_url) if IS_POOLED else nullcontext():
+    """The address of `direct_server_url`.
+
+    With TEST_POOLER the service reaches its databases through PgBouncer, with TEST_POLLING it neither listens nor
+    notifies.
+    """
+    with (
+        all_behind_a_pooler(direct_server_url) if IS_POOLED else nullcontext(),
+        all_polling(direct_server_url) if IS_POLLING else nullcontext(),
+    ):
         yield direct_server_url
 
 

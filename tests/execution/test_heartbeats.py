@@ -261,6 +261,7 @@ class Rows:
 class AlwaysWoken:
     """A signal that ends each wait at once; `after` says how many claims had been made before each."""
 
+    polls_alone = False
     work: Rows
     after: list[int] = field(default_factory=list)
 

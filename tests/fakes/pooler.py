@@ -26,6 +26,9 @@ SERVER_CONNECTIONS = 3
 _POOLED: dict[str, int] = {}
 """Ports of the PgBouncer that the whole suite runs behind, by the place of the server; filled by conftest.py."""
 
+_POLLING: set[str] = set()
+"""Places of servers on which nobody listens, so that the whole suite polls; filled by conftest.py."""
+
 INI = """
 [databases]
 * = host={host} port={port}
@@ -51,6 +54,7 @@ class Where(TypedDict):
 
     url: str
     direct_url: str
+    listens: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,18 @@ class Pooler:
 
 def urls_of(direct_url: str) -> Where:
     """Return how the service reaches a database: behind PgBouncer where the suite runs so, else as it is."""
-    port = _POOLED.get(parse_address(direct_url).place)
+    place = parse_address(direct_url).place
+    port, listens = _POOLED.get(place), place not in _POLLING
     if port is None:
-        return Where(url=direct_url, direct_url="")
-    return Where(url=_through(port, direct_url), direct_url=direct_url)
+        return Where(url=direct_url, direct_url="", listens=listens)
+    return Where(url=_through(port, direct_url), direct_url=direct_url, listens=listens)
 
 
 def environment_of(direct_url: str) -> Mapping[str, str]:
     """Return `urls_of` as a program takes it."""
     urls = urls_of(direct_url)
-    return {"DATABASE_URL": urls["url"], "DATABASE_DIRECT_URL": urls["direct_url"]}
+    listens = {} if urls["listens"] else {"DATABASE_LISTEN": "false"}
+    return {"DATABASE_URL": urls["url"], "DATABASE_DIRECT_URL": urls["direct_url"], **listens}
 
 
 def direct_url(settings: Mapping[str, str]) -> str:
@@ -99,6 +105,19 @@ def all_behind_a_pooler(server_url: str) -> Generator[None]:
             yield
         finally:
             del _POOLED[place]
+
+
+@contextmanager
+def all_polling(server_url: str) -> Generator[None]:
+    """Have `urls_of` and the environment say inside the block that nobody listens on the server."""
+    place = parse_address(server_url).place
+    _POLLING.add(place)
+    os.environ["DATABASE_LISTEN"] = "false"
+    try:
+        yield
+    finally:
+        del os.environ["DATABASE_LISTEN"]
+        _POLLING.remove(place)
 
 
 @contextmanager

@@ -25,7 +25,9 @@ from throughline.settings import Settings
 
 def database_location(settings: Settings) -> DatabaseLocation:
     """Return the location of the database that the settings name."""
-    return DatabaseLocation(settings.database_url, settings.data_dir, settings.database_direct_url)
+    return DatabaseLocation(
+        settings.database_url, settings.data_dir, settings.database_direct_url, settings.database_listen
+    )
 
 
 def is_guest(settings: Settings, kind: ProcessKind) -> bool:
@@ -51,6 +53,7 @@ def database_config(settings: Settings) -> DatabaseConfig:
     return DatabaseConfig(
         url=settings.database_url,
         direct_url=settings.database_direct_url,
+        listens=settings.database_listen,
         pool_size=settings.db_pool_size,
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
         caps=settings.caps,

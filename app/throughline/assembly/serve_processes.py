@@ -86,7 +86,7 @@ async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_aut
 
     With `is_auto` as many as are allowed are returned. One more process runs while processes are replaced.
     """
-    each = replace(database_config(settings), url=urls.url, direct_url=urls.direct_url).server_connections
+    each = database_config(settings).at(urls).server_connections
     limit = await read_connection_limit(urls)
     most = limit // each - 1
     if count <= most:

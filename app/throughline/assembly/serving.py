@@ -108,7 +108,7 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
             open_turns=worker.open_turns,
             jobs_in_hand=worker.jobs_in_hand,
             is_claiming=has_worker and worker.is_claiming,
-            is_listening=runtime.database.notifier.is_listening,
+            is_listening=runtime.database.notifier.is_as_set,
         )
 
     heartbeats = ProcessHeartbeats(
@@ -181,7 +181,7 @@ async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *
     checks = {"database": True}
     hints = {
         "schema": schema == head_revision(),  # a newer schema has all that this version needs
-        "listener": runtime.database.notifier.is_listening,  # without it, waiting calls poll: slower
+        "listener": runtime.database.notifier.is_as_set,  # without it, waiting calls poll: slower
     }
     if has_worker:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TextIO, cast
 
 import structlog
@@ -77,7 +78,7 @@ async def connect(
 
     Without `database_url`, the environment's DATABASE_URL and DATABASE_DIRECT_URL locate the database; with it, neither
     is read. `direct_url` is needed if `database_url` leads to a pooler. Up to `pool_size` connections are open, and one
-    that listens for notifications.
+    that listens for notifications. With DATABASE_LISTEN=false in the environment there is none, and the client polls.
 
     Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable if the addresses
     or the schema are not what this version needs. The client does not upgrade the schema.
@@ -87,7 +88,7 @@ async def connect(
     user = read_text(user, field="user")
     urls = DatabaseUrls(database_url, direct_url) if database_url else _urls_of_environment(direct_url)
     log_to_standard_error()
-    await check_urls(urls)
+    urls = await check_urls(replace(urls, listens=ClientSettings().database_listen))
     database = await Database.open(_config(urls, pool_size, limits))
     try:
         owner_id = await database.users.get_or_create(user)
@@ -109,10 +110,7 @@ def _urls_of_environment(direct_url: str) -> DatabaseUrls:
 
 
 def _config(urls: DatabaseUrls, pool_size: int, limits: Limits) -> DatabaseConfig:
-    return DatabaseConfig(
-        url=urls.url,
-        direct_url=urls.direct_url,
-        pool_size=pool_size,
-        pool_timeout_seconds=limits.db_pool_timeout_seconds,
-        caps=limits.caps,
+    share = DatabaseConfig(
+        url="", pool_size=pool_size, pool_timeout_seconds=limits.db_pool_timeout_seconds, caps=limits.caps
     )
+    return share.at(urls)

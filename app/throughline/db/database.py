@@ -154,7 +154,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """The database's URLs and this process's share of its resources; see DatabaseUrls for the two URLs.
+    """The database's URLs and this process's share of its resources; see DatabaseUrls for the URLs and `listens`.
 
     In addition to `pool_size` there are a connection that listens and one for process heartbeats and readiness. Once a
     lease is held, a further one renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits
@@ -171,15 +171,30 @@ class DatabaseConfig:
     keeps_costs_of_erased_users: bool = True
     front_ends: tuple[FrontEndStorage, ...] = ()
     direct_url: str = ""
+    listens: bool = True
+    has_only_pooler: bool = False
 
     @property
     def urls(self) -> DatabaseUrls:
-        return DatabaseUrls(self.url, self.direct_url)
+        return DatabaseUrls(self.url, self.direct_url, self.listens, self.has_only_pooler)
+
+    def at(self, urls: DatabaseUrls) -> "DatabaseConfig":
+        """Return the configuration for another database."""
+        return replace(
+            self,
+            url=urls.url,
+            direct_url=urls.direct_url,
+            listens=urls.listens,
+            has_only_pooler=urls.has_only_pooler,
+        )
 
     @property
     def server_connections(self) -> int:
         """The most connections of this process to the server itself; those to a pooler are not counted."""
-        return DIRECT_CONNECTIONS if self.direct_url else self.pool_size + DIRECT_CONNECTIONS
+        if self.has_only_pooler:
+            return 0
+        direct = DIRECT_CONNECTIONS if self.listens else DIRECT_CONNECTIONS - 1
+        return direct if self.direct_url else self.pool_size + direct
 
 
 DIRECT_CONNECTIONS = 3
@@ -198,7 +213,7 @@ class Database:
         self._config, front_ends, keeps_costs = config, config.front_ends, config.keeps_costs_of_erased_users
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         transactions = self._transactions = Transactions(self._pool)
-        self.notifier = Notifier(config.urls.session_address())
+        self.notifier = Notifier(config.urls.session_address(), listens=config.listens)
         self.users = UserRepository(transactions)
         loaded = MessageCache(config.loaded_rows_bytes)
         self.keys, self.access_tokens, self.user_erasure = (
@@ -299,19 +314,25 @@ class DatabaseLocation:
     """The database's location: the server at `url`, or, if that is empty, an embedded server.
 
     The embedded server has its files in `data_dir`, None for the default folder. With a `direct_url`, `url` is a
-    connection pooler's: see DatabaseUrls.
+    connection pooler's: see DatabaseUrls, also for `listens`.
     """
 
     url: str = ""
     data_dir: Path | None = None
     direct_url: str = ""
+    listens: bool = True
+
+    @property
+    def urls(self) -> DatabaseUrls:
+        """The configured URLs; `url` is empty with the embedded server."""
+        return DatabaseUrls(self.url, self.direct_url, self.listens)
 
     @property
     def description(self) -> str:
         """The location as display text, without role and password. Raises DatabaseUnusable."""
         if not self.url:
             return f"embedded, in {choose_data_dir(self.data_dir)}"
-        address = DatabaseUrls(self.url, self.direct_url).session_address()
+        address = self.urls.session_address()
         return f"{address.url.database or 'of the role'} at {address.place} ({address.setting})"
 
 
@@ -322,13 +343,12 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
     The embedded server stops at the end. Raises DatabaseUnusable, or DatabaseUnavailable, which names host and port.
     """
     if where.url:
-        urls = DatabaseUrls(where.url, where.direct_url)
-        await check_urls(urls)
+        urls = await check_urls(where.urls)
         with _named(urls.shared_address()):
             yield urls
         return
     async with _embedded(where) as url:
-        yield DatabaseUrls(url)
+        yield DatabaseUrls(url, listens=where.listens)
 
 
 @asynccontextmanager
@@ -340,7 +360,7 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
     be created and `may_create` is False.
     """
     if where.url:
-        urls = DatabaseUrls(where.url, where.direct_url)
+        urls = where.urls
         await check_direct(urls)
         with _named(urls.session_address()):
             yield urls.for_sessions
@@ -397,7 +417,7 @@ async def open_database(where: DatabaseLocation, config: DatabaseConfig, *, migr
     async with open_address(where) as urls:
         if migrate:
             await upgrade(urls.for_sessions)
-        database = await Database.open(replace(config, url=urls.url, direct_url=urls.direct_url))
+        database = await Database.open(config.at(urls))
         try:
             yield database
         finally:

@@ -44,7 +44,8 @@ class Process:
 class ProcessState:
     """The current work of a process; `concurrency` 0 means that it takes no turns, or only those of one user.
 
-    `is_claiming`: its claim loop is open and the database answered lately. `is_listening`: it receives notifications.
+    `is_claiming`: its claim loop is open and the database answered lately. `is_listening`: it receives notifications,
+    or is set to poll alone.
     """
 
     concurrency: int

@@ -14,6 +14,7 @@ import structlog
 from throughline.domain.errors import TemporaryError, ThroughlineError, traceback_lines
 from throughline.domain.run import LeaseRenewal, RowLease
 from throughline.execution.error_boundary import UNEXPECTED, ErrorBoundary, running_concurrently
+from throughline.execution.poll_pace import PollPace
 
 # One `Heartbeats` renews all its watched leases in one statement. It serves turns, side jobs, Slack deliveries and
 # summaries on demand. Each table's own statement decides which leases are still valid.
@@ -240,6 +241,11 @@ class LeasedWork(Protocol[C]):
 class WorkSignal(Protocol):
     """A signal that work may be waiting."""
 
+    @property
+    def polls_alone(self) -> bool:
+        """Whether other processes do not wake it, so that their work is found by polling alone."""
+        ...
+
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait until woken or until the timeout; return whether it was woken."""
         ...
@@ -253,8 +259,8 @@ class WorkSignal(Protocol):
 class LoopConfig:
     """The pauses of a loop, in seconds, and its clock.
 
-    `poll_seconds` is the longest pause between claims without a signal, `after_outage_seconds` the pause after a claim
-    that the database did not answer.
+    `poll_seconds` is the longest pause between claims without a signal; a signal that polls alone makes it shorter.
+    `after_outage_seconds` is the pause after a claim that the database did not answer.
     """
 
     poll_seconds: float
@@ -273,6 +279,7 @@ class LeaseLoop(Generic[C]):
         self._heartbeats = heartbeats
         self._signal = signal
         self._config = config
+        self._pace = PollPace(config.poll_seconds, config.monotonic)
         self._held: dict[asyncio.Task[None], tuple[C, Heartbeat[RowLease]]] = {}
         self._closed = asyncio.Event()
         self._stops_at: float | None = None
@@ -376,6 +383,8 @@ class LeaseLoop(Generic[C]):
                 log.warning("claim failed", work=type(self._work).__name__, error=error.code)
                 return Claims()
             self._is_answered, self._answered_at = True, self._config.monotonic()
+            if claimed.rows:
+                self._pace.restart()
             return claimed
         return Claims()
 
@@ -385,7 +394,7 @@ class LeaseLoop(Generic[C]):
         After a claim that the database did not answer, wait the full pause for outages, regardless of signals.
         """
         if self._is_answered:
-            await self._signal.wait(self._config.poll_seconds)
+            await self._signal.wait(self._pace.seconds() if self._signal.polls_alone else self._config.poll_seconds)
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), self._config.after_outage_seconds)

@@ -306,6 +306,9 @@ class RunStore(Protocol):
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend the leases in one statement, by the database's clock; the result lacks leases that are lost."""
 
+    async def find_stopped(self, run_ids: Collection[RunId]) -> frozenset[RunId]:
+        """Return those of the running runs that must stop: their cancel was requested, or they were erased."""
+
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
         """End the run in one transaction: answer, usage, status and the last events.
 

@@ -228,6 +228,11 @@ class DatabaseSettings(SettingsSection):
         "(PgBouncer). Both name the same database. Notifications, leases and migrations use this address; everything "
         "else uses the pooler.",
     )
+    database_listen: bool = Field(
+        default=True,
+        description="Whether processes notify each other by LISTEN and NOTIFY. `false`: they poll alone, for a "
+        "pooler without a DATABASE_DIRECT_URL, and for a database that cannot listen.",
+    )
     data_dir: Path | None = Field(
         None,
         examples=["/var/lib/throughline"],
@@ -334,6 +339,7 @@ class ClientSettings(BaseSettings):
 
     database_url: str = ""
     database_direct_url: str = ""
+    database_listen: bool = True
 
 
 def with_sections(sections: Iterable[type[FrontEndSection]]) -> type[Settings]:

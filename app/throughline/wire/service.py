@@ -193,7 +193,9 @@ class ProcessOut(Shape):
     concurrency: int = Field(description="turns that it runs at once; 0: it takes none, or only those of one user")
     open_turns: int
     jobs_in_hand: int
-    is_listening: bool = Field(description="it receives notifications; without them it polls")
+    is_listening: bool = Field(
+        description="it receives notifications, or is set to poll alone; if false, it polls until it can listen again"
+    )
 
 
 class QueueOut(Shape):

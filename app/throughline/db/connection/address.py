@@ -84,10 +84,14 @@ class DatabaseUrls:
 
     With a `direct_url`, `url` is a connection pooler's, which assigns a server connection per transaction. Work that
     needs a database session of its own (LISTEN, migrations, leases) connects to PostgreSQL at `direct_url`.
+
+    Unless the service `listens`, nothing needs a session, and a pooler's `url` suffices. Then `has_only_pooler`.
     """
 
     url: str
     direct_url: str = ""
+    listens: bool = True
+    has_only_pooler: bool = False
 
     @property
     def for_sessions(self) -> str:
@@ -96,15 +100,15 @@ class DatabaseUrls:
 
     def shared_address(self) -> Address:
         """Return the address in `url`, for ordinary transactions. Raises DatabaseUnusable if it cannot be parsed."""
-        return replace(parse_address(self.url), is_pooled=bool(self.direct_url))
+        return replace(parse_address(self.url), is_pooled=bool(self.direct_url) or self.has_only_pooler)
 
     def session_address(self) -> Address:
-        """Return the address in `for_sessions`, for connections that keep one database session.
+        """Return the address in `for_sessions`, for connections that keep one database session unless none is needed.
 
         Raises DatabaseUnusable if the URL cannot be parsed.
         """
         if not self.direct_url:
-            return parse_address(self.url)
+            return self.shared_address()
         return parse_address(self.direct_url, DATABASE_DIRECT_URL)
 
 

@@ -208,11 +208,15 @@ class Notifier:
 
     It reaches this process and all others. `work` is woken when a run waits for a worker, `jobs` when a side job was
     queued or put back. One connection outside the pool listens and notifies.
+
+    Unless it `listens`, there is no such connection: it reaches this process, and the others poll.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, listens: bool = True) -> None:
         """Prepare the notifier; `start` opens the connection."""
-        self.work, self.jobs = QueueSignal(self._notify_of_work), Signal()
+        self.listens = listens
+        self.work = QueueSignal(self._notify_of_work, polls_alone=not listens)
+        self.jobs = Signal(polls_alone=not listens)
         self._listener = Listener(address, on_payload=self._receive_payload, on_connected=self._wake_all)
         self._readers: defaultdict[RunId, set[RunSignal]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []
@@ -228,6 +232,11 @@ class Notifier:
         return self._listener.is_connected
 
     @property
+    def is_as_set(self) -> bool:
+        """Whether notifications of other processes arrive, or are not expected since the service polls alone."""
+        return self.is_listening or not self.listens
+
+    @property
     def has_readers(self) -> bool:
         """Whether any reader in this process follows a run."""
         return bool(self._readers)
@@ -240,7 +249,8 @@ class Notifier:
 
     async def start(self) -> None:
         """Start listening; return after the first connection attempt, and retry in the background."""
-        await self._listener.start()
+        if self.listens:
+            await self._listener.start()
 
     async def close(self) -> None:
         """Send the pending notifications and stop listening."""
@@ -313,25 +323,31 @@ class Notifier:
         self._send_soon()
 
     def _send_soon(self) -> None:
-        if self._telling is None or self._telling.done():
+        if not self.listens:
+            self._take_pending()
+        elif self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._send(), name="notify other processes")
 
     async def _send(self) -> None:
         """Send pending notifications until there are none, collecting them for GATHER_SECONDS per statement."""
         while self._events or self._cancels or self._has_work or self._has_jobs:
             await asyncio.sleep(GATHER_SECONDS)
-            notification = Notification(
-                events=frozenset(self._events),
-                cancels=frozenset(self._cancels),
-                has_work=self._has_work,
-                ends=frozenset(self._ends),
-                has_jobs=self._has_jobs,
-            )
-            self._events.clear()
-            self._ends.clear()
-            self._cancels.clear()
-            self._has_work = self._has_jobs = False
-            await self._listener.send(write_payloads(notification))
+            await self._listener.send(write_payloads(self._take_pending()))
+
+    def _take_pending(self) -> Notification:
+        """Return what other processes have not been notified of yet, and forget it."""
+        notification = Notification(
+            events=frozenset(self._events),
+            cancels=frozenset(self._cancels),
+            has_work=self._has_work,
+            ends=frozenset(self._ends),
+            has_jobs=self._has_jobs,
+        )
+        self._events.clear()
+        self._ends.clear()
+        self._cancels.clear()
+        self._has_work = self._has_jobs = False
+        return notification
 
     def _receive_payload(self, payload: str) -> None:
         notification = read_payload(payload)

@@ -7,6 +7,7 @@ a notification on one connection, and see whether it arrives at another.
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
@@ -21,19 +22,24 @@ LISTENS = 3
 """Repetitions of the check: a pooler may by chance deliver one notification to the right connection."""
 
 
-async def check_urls(urls: DatabaseUrls) -> None:
+async def check_urls(urls: DatabaseUrls) -> DatabaseUrls:
     """Check that transactions can run at `url`, and that the URL for sessions keeps a database session.
 
-    With a `direct_url` both URLs must lead to the same database. Raises DatabaseUnusable, which names the setting to
-    change, or DatabaseUnavailable, which names host and port.
+    With a `direct_url` both URLs must lead to the same database. Return the URLs; unless the service `listens`, no
+    session is needed, and they say whether a pooler's is the only one. Raises DatabaseUnusable, which names the setting
+    to change, or DatabaseUnavailable, which names host and port.
     """
     async with _connected(urls.shared_address()) as shared:
-        if not urls.direct_url and not await _has_intermediary(shared):
-            return
+        has_intermediary = not urls.direct_url and await _has_intermediary(shared)
+        if not urls.listens:
+            return replace(urls, has_only_pooler=has_intermediary)
+        if not urls.direct_url and not has_intermediary:
+            return urls
         async with _connected(urls.session_address()) as own:
             received = [await _receives_notification(own, shared) for _ in range(LISTENS)]
             if not all(received):
                 raise await _refusal(own, urls)
+    return urls
 
 
 async def check_direct(urls: DatabaseUrls) -> None:
@@ -46,7 +52,7 @@ async def check_direct(urls: DatabaseUrls) -> None:
             await check_urls(urls)
             return
     async with _connected(urls.session_address()) as own:
-        if not await _has_intermediary(own):
+        if not urls.listens or not await _has_intermediary(own):
             return
         async with _connected(urls.session_address()) as other:
             received = [await _receives_notification(own, other) for _ in range(LISTENS)]
@@ -85,7 +91,10 @@ async def _receives_notification(listener: asyncpg.Connection, sender: asyncpg.C
 
 async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusable:
     if not urls.direct_url:
-        return DatabaseUnusable(f"DATABASE_URL leads to a connection pooler in transaction mode. {ADVICE}")
+        return DatabaseUnusable(
+            f"DATABASE_URL leads to a connection pooler in transaction mode. {ADVICE} If there is only the pooler, set "
+            "DATABASE_LISTEN=false."
+        )
     if await _has_intermediary(own):
         return DatabaseUnusable(
             f"DATABASE_DIRECT_URL leads to a connection pooler, too, or to another database. {ADVICE}"

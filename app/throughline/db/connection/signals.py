@@ -14,9 +14,13 @@ MOST_KEPT = 256
 
 
 class Signal:
-    """A signal that stays set until the next `wait`, so that no call of `wake` between two waits is missed."""
+    """A signal that stays set until the next `wait`, so that no call of `wake` between two waits is missed.
 
-    def __init__(self) -> None:
+    `polls_alone`: other processes do not wake it, so that their changes are found by polling alone.
+    """
+
+    def __init__(self, *, polls_alone: bool = False) -> None:
+        self.polls_alone = polls_alone
         self._woken = asyncio.Event()
         self.times = 0
 
@@ -42,9 +46,9 @@ class QueueSignal(Signal):
     A run that several processes were told of would be looked for by each of them, and found by one.
     """
 
-    def __init__(self, notify_others: Callable[[], None]) -> None:
+    def __init__(self, notify_others: Callable[[], None], *, polls_alone: bool = False) -> None:
         """Call `notify_others` for runs that this process may leave to others."""
-        super().__init__()
+        super().__init__(polls_alone=polls_alone)
         self._notify_others = notify_others
         self._can_claim: Callable[[], bool] = lambda: False
         self._is_kept = False

@@ -146,6 +146,11 @@ _CLAIM_OF_OWNER = sql(
 
 
 RENEW = renewal("runs", "r.cancel_requested")
+STOPPED = sql("""
+    select h.id from unnest(cast(:ids as uuid[])) as h(id) left join runs r on r.id = h.id
+    where r.id is null or r.cancel_requested
+""")
+"""The runs among `ids` whose turns must stop: their cancel was requested, or they were erased."""
 
 
 _GIVE_BACK = sql(

@@ -1,7 +1,8 @@
 """Access to runs for readers, who wait for events of a run or for its end.
 
 Notifications wake readers, and one poll for all readers of this process finds changes without a notification. The poll
-is at most one statement a second for any number of readers. Readers of changed runs are woken and read for themselves.
+is at most one statement a second for any number of readers, or ten where the service polls alone. Readers of changed
+runs are woken and read for themselves.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ from throughline.domain.events import (
 from throughline.domain.message import Message, Role
 from throughline.domain.run import Run, RunStatus
 from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.poll_pace import PollPace
 
 # Reconstruction of a run's events from its stored messages, for readers after the events were deleted.
 #
@@ -79,6 +81,9 @@ def _steps(messages: tuple[Message, ...]) -> Iterator[Event]:
 
 DISCONNECTED_POLL_SECONDS = 1.0
 """Seconds between polls while notifications of other processes do not arrive."""
+
+LONGEST_POLL_SECONDS = 0.25
+"""Most seconds between polls where the service polls alone, so that an answer is read while it is written."""
 
 LISTENING_SECONDS = 3.0
 """Seconds between polls while notifications arrive. The poll then finds only changes whose notification was lost."""
@@ -133,12 +138,14 @@ class RunFollower:
         self._transactions = transactions
         self._notifier = notifier
         self._looking: asyncio.Task[None] | None = None
+        self._pace = PollPace(LONGEST_POLL_SECONDS)
         self._asking: asyncio.Task[bool] | None = None
         self._asked_at = float("-inf")
 
     @asynccontextmanager
     async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
         async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
+            self._pace.restart()
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._poll(), name="look at followed runs")
             yield signal
@@ -199,11 +206,16 @@ class RunFollower:
 
     async def _poll(self) -> None:
         while self._notifier.has_readers:
-            await asyncio.sleep(LISTENING_SECONDS if self._notifier.is_listening else DISCONNECTED_POLL_SECONDS)
+            await asyncio.sleep(self._pause())
             with ErrorBoundary(log.warning, "run polling failed") as look:
                 await self._look()
             if look.error is not None:
                 self._notifier.wake_readers()  # each reader looks itself, and can report the failure
+
+    def _pause(self) -> float:
+        if not self._notifier.listens:
+            return self._pace.seconds()
+        return LISTENING_SECONDS if self._notifier.is_listening else DISCONNECTED_POLL_SECONDS
 
     async def _look(self) -> None:
         seen = self._notifier.seen_by_readers()
@@ -215,6 +227,8 @@ class RunFollower:
             seqs=[one.seq for one in seen],
             statuses=[one.status.value for one in seen],
         )
+        if rows:
+            self._pace.restart()
         self._notifier.wake_runs({RunId(row["run_id"]) for row in rows})
 
 

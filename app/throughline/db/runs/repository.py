@@ -11,7 +11,7 @@ from throughline.db.runs import cancel as run_cancel
 from throughline.db.runs import finish as run_finish
 from throughline.db.runs import resume as run_resume
 from throughline.db.runs import submit as run_submit
-from throughline.db.runs.claim import RENEW, claim_runs, give_back
+from throughline.db.runs.claim import RENEW, STOPPED, claim_runs, give_back
 from throughline.db.runs.finish import Ending
 from throughline.db.runs.list_runs import Removal, RunQuery, list_runs, read_run, remove_messages
 from throughline.db.runs.resume import Resumed
@@ -131,6 +131,10 @@ class RunRepository:
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         return await renew_leases(self._leases, RENEW, leases, lease_seconds)
+
+    async def find_stopped(self, run_ids: Collection[RunId]) -> frozenset[RunId]:
+        rows = await self._transactions.fetch(STOPPED, ids=list(run_ids))
+        return frozenset(RunId(row["id"]) for row in rows)
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
         end, times = Ending(lease, outcome, unstored, next_seq), self._notifier.work.times

@@ -14,6 +14,7 @@ from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, traceback_lines
 from throughline.domain.run import ClaimedRun, ClaimedRuns, Claimer, RowLease
 from throughline.execution.compute_threads import LimitReached, OwnerLimits
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.lease_loop import (
     AFTER_OUTAGE_SECONDS,
     Claims,
@@ -40,6 +41,9 @@ MOST_PER_CLAIM = 16
 
 CONTENTION_PAUSE_SECONDS = 0.01
 """Average pause before the next claim if another process was claiming just then; it commits within milliseconds."""
+
+CANCEL_POLL_SECONDS = 0.5
+"""Pause between two searches for cancels that other processes requested, where the service polls alone."""
 
 CANCELS_KEPT = 256
 """Most announced cancels that are remembered, for runs that are being claimed when their cancel is announced."""
@@ -171,14 +175,15 @@ class Worker:
         loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
         loop.add_done_callback(lambda ended: _log_end(ended, broken))
         tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
+        polling = {asyncio.create_task(self._poll_cancels())} if self._signal.polls_alone else set()
         try:
             yield broken
         finally:
             await self.drain()
             await asyncio.wait(tasks, timeout=JOBS_END_SECONDS)
-            for task in tasks:
+            for task in tasks | polling:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *polling, return_exceptions=True)
 
     async def drain(self) -> None:
         """Stop claiming, let running turns end within the grace period, then put the rest back.
@@ -198,6 +203,16 @@ class Worker:
         """
         self._cancels.append(run_id)
         self._loop.renew_now(run_id)
+
+    async def _poll_cancels(self) -> None:
+        """Search for cancels of the runs that are held here, since no notification tells of them."""
+        while True:
+            await asyncio.sleep(CANCEL_POLL_SECONDS)
+            with ErrorBoundary(log.warning, "cancels not searched for"):
+                held = {claimed.run.id for claimed in self._loop.held}.difference(self._cancels)
+                stopped = await self._dependencies.runs.find_stopped(held) if held else ()
+                for run_id in stopped:
+                    self.on_cancel(run_id)
 
     def reserve(self) -> Claimer | None:
         """Reserve a turn slot for a run to be submitted, and return the claimer for it.
