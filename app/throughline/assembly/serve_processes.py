@@ -144,7 +144,7 @@ def _child_program(options: ServeOptions, count: int, folder: Path, counts: int)
         child = ["--child", f"{listener}:{line}:{counts}:{number}:{count}"]
         return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
 
-    return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: str(folder)})
+    return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: str(folder)}, (counts,))
 
 
 def _given(name: str, value: object) -> list[str]:

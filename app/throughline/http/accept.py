@@ -19,6 +19,7 @@ MOST_PROCESSES = 512
 """Places for processes: 256 serve at most (PROCESSES), and each may be ending while another one replaces it."""
 
 _CELLS, _CELL_BYTES = 2, 4
+_FILE_BYTES = MOST_PROCESSES * _CELLS * _CELL_BYTES
 LOOKS, LOOK_SECONDS = 10, 0.002
 """So often, and so far apart, a process looks whether another one with fewer connections takes those that wait."""
 
@@ -38,15 +39,20 @@ class ConnectionCounts:
     """
 
     def __init__(self, descriptor: int, place: int) -> None:
-        """Map the file with this descriptor, which `make_file` has made. `place` is this process's own, from 0."""
-        self._cells = memoryview(mmap.mmap(descriptor, MOST_PROCESSES * _CELLS * _CELL_BYTES)).cast("i")
+        """Map the file with this descriptor, which `make_file` has made. `place` is this process's own, from 0.
+
+        Raises OSError or ValueError if the descriptor is that of another file: nothing may be written there.
+        """
+        if os.fstat(descriptor).st_size != _FILE_BYTES:
+            raise ValueError(f"File descriptor {descriptor} is not that of the connections' counts.")
+        self._cells = memoryview(mmap.mmap(descriptor, _FILE_BYTES)).cast("i")
         self._own = _CELLS * (place % MOST_PROCESSES)
 
     @staticmethod
     def make_file() -> BinaryIO:
         """Return an open file without a name, in which nobody has connections."""
         file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
-        file.truncate(MOST_PROCESSES * _CELLS * _CELL_BYTES)
+        file.truncate(_FILE_BYTES)
         return file
 
     def show(self, count: int) -> None:
