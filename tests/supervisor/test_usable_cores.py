@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from throughline.assembly.serve_processes import usable_cores
+from throughline.assembly.serve_processes import auto_processes, usable_cores
 
 ALL = len(os.sched_getaffinity(0))
 
@@ -32,3 +32,11 @@ def test_usable_cores_respect_the_limit_of_the_container(tmp_path: Path, files: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert usable_cores(tmp_path) == cores
+
+
+@pytest.mark.parametrize(
+    ("free", "each", "most"), [(97, 13, 4), (97, 3, 23), (35, 13, 1), (34, 13, 1), (0, 13, 1), (52, 13, 2)]
+)
+def test_automatic_processes_leave_a_quarter_of_the_free_connections_to_others(free: int, each: int, most: int) -> None:
+    assert auto_processes(free, each) == most
+    assert most == 1 or (most + 1) * each <= free * 3 / 4

@@ -88,18 +88,28 @@ async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_aut
     """
     each = database_config(settings).at(urls).server_connections
     limit = await read_connection_limit(urls)
-    most = limit // each - 1
-    if count <= most:
-        return count
     if is_auto:
-        most = max(most, 1)
-        log.warning("fewer processes than cores, for lack of connections", processes=most, cores=count, limit=limit)
-        return most
+        most = auto_processes(limit.free, each)
+        if count > most:
+            log.warning(
+                "fewer processes than cores, for lack of connections", processes=most, cores=count, free=limit.free
+            )
+        return min(count, most)
+    if count <= limit.allowed // each - 1:
+        return count
     raise SettingInvalid(
         f"PROCESSES: {count} processes, and one more while they are replaced, need {(count + 1) * each} connections "
-        f"({each} each), and PostgreSQL allows {limit}. Raise its max_connections, or the limit of the role or "
+        f"({each} each), and PostgreSQL allows {limit.allowed}. Raise its max_connections, or the limit of the role or "
         "database; lower PROCESSES or DB_POOL_SIZE; or put PgBouncer in between."
     )
+
+
+def auto_processes(free: int, each: int) -> int:
+    """Return the most processes of `auto`, with `each` connections, that leave a quarter of the free ones to others.
+
+    Other programs are workers, Slack, the command line and backups. One process is started in any case.
+    """
+    return max(1, free * 3 // 4 // each - 1)
 
 
 # The supervisor.

@@ -61,14 +61,31 @@ WRITE_CHECK_SECONDS = 1.0
 FULL_SECONDS = 5.0
 _REVISION = sql("select version_num from alembic_version")
 
+# A role without rights sees of other sessions' rows little more than these columns.
 _CONNECTION_LIMIT = sql("""
-    select least(
-        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
-            - coalesce(current_setting('reserved_connections', true)::integer, 0),
-        (select nullif(r.rolconnlimit, -1) from pg_roles r where r.rolname = current_user),
-        (select nullif(d.datconnlimit, -1) from pg_database d where d.datname = current_database())
-    ) as connections
+    with used as (
+        select count(*) as of_server, count(*) filter (where a.usename = current_user) as of_role,
+            count(*) filter (where a.datname = current_database()) as of_database
+        from pg_stat_activity a where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid()
+    ), limits as (
+        select current_setting('max_connections')::integer
+                - current_setting('superuser_reserved_connections')::integer
+                - coalesce(current_setting('reserved_connections', true)::integer, 0) as of_server,
+            (select nullif(r.rolconnlimit, -1) from pg_roles r where r.rolname = current_user) as of_role,
+            (select nullif(d.datconnlimit, -1) from pg_database d where d.datname = current_database()) as of_database
+    )
+    select least(l.of_server, l.of_role, l.of_database) as allowed,
+        greatest(0, least(l.of_server - u.of_server, l.of_role - u.of_role, l.of_database - u.of_database)) as free
+    from limits l, used u
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimit:
+    """The connections that the server, the role and the database allow together, and those that nobody uses now."""
+
+    allowed: int
+    free: int
 
 
 class ReadinessCheck:
@@ -374,17 +391,14 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
         yield url
 
 
-async def read_connection_limit(urls: DatabaseUrls) -> int:
-    """Return the most connections that the server, the role and the database allow together.
-
-    Other programs may use some of them. Raises DatabaseUnavailable, DatabaseUnusable.
-    """
+async def read_connection_limit(urls: DatabaseUrls) -> ConnectionLimit:
+    """Return how many connections are allowed, and how many are free. Raises DatabaseUnavailable, DatabaseUnusable."""
     pool = ConnectionPool(urls.session_address(), PoolConfig(size=1, timeout_seconds=5.0))
     try:
         rows = await Transactions(pool).fetch(_CONNECTION_LIMIT)
     finally:
         await pool.close()
-    return int(rows[0]["connections"])
+    return ConnectionLimit(rows[0]["allowed"], rows[0]["free"])
 
 
 @contextmanager

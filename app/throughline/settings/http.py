@@ -37,9 +37,9 @@ class HttpSettings(SettingsSection):
     processes: Annotated[str, AfterValidator(check_process_count)] = Field(
         "1",
         description="Processes of `throughline serve`, which share its port and take turns: a number, or `auto`: "
-        "one for each core, as far as PostgreSQL's `max_connections` allows. Settings that limit a process, such as "
-        "WORKER_CONCURRENCY and DB_POOL_SIZE, apply to each of them. A supervisor starts them, and replaces those that "
-        "die.",
+        "one for each core, as far as three quarters of PostgreSQL's free connections allow. Settings that limit a "
+        "process, such as WORKER_CONCURRENCY and DB_POOL_SIZE, apply to each of them. A supervisor starts them, and "
+        "replaces those that die.",
     )
     health_port: int | None = Field(
         None,

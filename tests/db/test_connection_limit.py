@@ -1,0 +1,19 @@
+"""The connections that a service may use: those allowed, without those in use."""
+
+from fakes.pooler import urls_of
+from fakes.raw_sql import connected, run_sql
+from throughline.db.connection.address import DatabaseUrls
+from throughline.db.database import ConnectionLimit, read_connection_limit
+
+
+async def test_connections_of_others_are_not_free(empty_database_url: str) -> None:
+    urls = DatabaseUrls(**urls_of(empty_database_url))
+    ((name,),) = await run_sql(empty_database_url, "select current_database()")
+    whole = await read_connection_limit(urls)
+    await run_sql(empty_database_url, f'alter database "{name}" connection limit 7')
+
+    async with connected(empty_database_url), connected(empty_database_url):
+        limited = await read_connection_limit(urls)
+
+    assert 0 < whole.free <= whole.allowed
+    assert limited == ConnectionLimit(allowed=7, free=5)
