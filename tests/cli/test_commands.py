@@ -43,6 +43,17 @@ def test_serve_hands_its_options_on_and_leaves_the_rest_to_the_settings(
     ]
 
 
+@pytest.mark.parametrize("value", ["x", "3:4:1:2", "0:0:1:1", "999999999:4:1:2"])
+def test_a_child_process_that_no_supervisor_started_is_refused(
+    world: FakeWorld, throughline: Throughline, value: str
+) -> None:
+    refused = throughline("serve", "--child", value)
+
+    assert refused.exit_code == 2
+    assert "Use --processes to have several." in " ".join(refused.stderr.split())
+    assert world.served == []
+
+
 def test_worker_hands_its_options_on(world: FakeWorld, throughline: Throughline) -> None:
     throughline("worker", "--concurrency", "3")
     throughline("worker", "--health-port", "0")

@@ -3,7 +3,9 @@
 `models check` uses the settings and keys of this machine and needs neither a service nor a database.
 """
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,9 +171,20 @@ def _checked_processes(_context: click.Context, _parameter: click.Parameter, val
 def _child_options(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ChildOptions | None:
     if value is None:
         return None
-    if not CHILD.fullmatch(value):
-        raise click.BadParameter("only a supervisor starts child processes.")
-    return ChildOptions(*map(int, value.split(":")))
+    options = ChildOptions(*map(int, value.split(":"))) if CHILD.fullmatch(value) else None
+    if options is None or not (_is_socket(options.listener) and _is_socket(options.line)):
+        raise click.BadParameter(
+            "only `throughline serve` itself starts child processes. Use --processes to have several."
+        )
+    return options
+
+
+def _is_socket(descriptor: int) -> bool:
+    """Whether this process has inherited a socket with this file descriptor."""
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except (OSError, OverflowError):
+        return False
 
 
 @click.command("serve")
