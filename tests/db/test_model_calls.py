@@ -10,7 +10,8 @@ import pytest
 from fakes.conversations import BEHIND_ALL, Conversation, answer_message, user_message
 from fakes.raw_sql import run_sql
 from throughline.db import usage as usage_module
-from throughline.domain.basic_types import UserId
+from throughline.db.tables.partitions import first_id
+from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, LeaseLost
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import Usage
@@ -153,3 +154,21 @@ async def test_what_was_spent_today_is_that_of_one_user_and_agent(
     await run_sql(database_url, "update model_calls set created_at = now() - interval '1 day' where model = 'old'")
 
     assert (await usage.spent_today(owner_id, "helper")).spent == Spending(1115, Decimal("0.00345"))
+
+
+@pytest.mark.parametrize("hours", [-50, -2, 0, 2, 50])
+async def test_the_usage_of_a_session_is_found_however_wrong_a_clock_is(
+    conversation: Conversation, database_url: str, hours: int
+) -> None:
+    time = datetime.now(UTC) + timedelta(hours=hours)
+    session_id, call_id = first_id(time), first_id(time + timedelta(seconds=1))
+    await run_sql(
+        database_url,
+        "insert into model_calls (id, session_id, model, purpose, input_tokens) values ($1, $2, 'm', 'summary', 7)",
+        call_id,
+        session_id,
+    )
+
+    used = await conversation.database.usage.of_session(SessionId(session_id))
+
+    assert used == Usage(7)

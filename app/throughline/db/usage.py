@@ -1,7 +1,7 @@
 """Storage of model calls, and reports of what they used."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 from throughline.context.calibration import Calibration
@@ -51,7 +51,7 @@ Ids choose the partitions to read, and times the rows.
 """
 
 SESSION_CLOCK_DIFFERENCE = timedelta(hours=1)
-"""The same for the calls of a session, which are found by their ids' range."""
+"""Most by which the id of a session's call is of an earlier time than the session's: each process has its own clock."""
 
 _STORE = sql(
     INSERT_CALLS,
@@ -107,8 +107,7 @@ _REPORT = """
 
 _OF_SESSION = sql(
     """
-    select {sums} from model_calls c
-    where c.session_id = :session_id and c.created_at >= :since and c.id >= :first_id
+    select {sums} from model_calls c where c.session_id = :session_id and c.id >= :first_id
 """,
     sums=_SUMS,
 )
@@ -138,10 +137,13 @@ class UsageRepository(Repository):
             running=tuple(Spending(int(tokens), cost_usd) for tokens, cost_usd in row["running"]),
         )
 
-    async def of_session(self, session_id: SessionId, since: datetime) -> Usage:
-        """Return what the calls made for the session since `since` have used together; all None without calls."""
-        first = first_id(since, -SESSION_CLOCK_DIFFERENCE)
-        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, since=since, first_id=first)
+    async def of_session(self, session_id: SessionId) -> Usage:
+        """Return what the calls made for a session have used together; all None without calls.
+
+        All calls since the session's id was made are read, so the session should be new.
+        """
+        first = earlier_id(session_id, SESSION_CLOCK_DIFFERENCE)
+        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, first_id=first)
         return usage_from(rows[0])
 
     async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
