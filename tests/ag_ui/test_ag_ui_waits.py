@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from ag_ui.test_ag_ui_threads import EARLY, WEATHER, named, stored
@@ -12,6 +13,7 @@ from fakes.stage import OneTool
 from throughline.ag_ui.front_end import AG_UI
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
+from throughline.domain.tool import MAX_OUTPUT, MAX_REASON
 
 ASKS_WEATHER = ToolCall("call_1", "weather", '{"town": "Graz"}')
 
@@ -84,6 +86,30 @@ async def test_an_approval_is_an_interrupt(database: Database, payload: object, 
     assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", "call_2")
     assert (answer in shown, len(tool.keys)) == (True, int(answer == "deleted"))
     assert thread.texts()[-1] == "Done."
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (
+            {"approved": True, "editedArgs": {"file": "x" * MAX_OUTPUT}},
+            "The JSON of edited arguments has at most 1000000 characters, not 1000012.",
+        ),
+        ({"approved": False, "reason": "x" * (MAX_REASON + 1)}, "A reason has at most 4000 characters, not 4001."),
+    ],
+)
+async def test_a_decision_that_is_too_long_is_refused(database: Database, payload: object, said: str) -> None:
+    tool = OneTool("delete", "deleted", repeatable=False)
+    async with open_openai_stage(database, agent=CAREFUL, tools=tool, front_ends=(AG_UI,)) as stage:
+        stage.model.script(Call((DELETE,)))
+        thread = AgUiThread(stage.http)
+        (interrupt,) = outcome(await thread.say("Delete it"))["interrupts"]
+
+        refused = await thread.post(resume=[{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}])
+
+    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert refused.json()["errors"] == [{"field": "resume.0.payload", "detail": said}]
+    assert not tool.keys
 
 
 async def test_a_question_of_the_agent_is_an_interrupt(database: Database) -> None:

@@ -14,6 +14,7 @@ from fakes.scripted_turns import CAREFUL, DELETES
 from fakes.stage import OneTool
 from throughline.db.database import Database
 from throughline.domain.message import ToolCall
+from throughline.domain.tool import MAX_OUTPUT
 
 ASKS = ToolCall("call_9", "ask_user", '{"question": "Which town?", "options": ["Graz", "Bonn"]}')
 DELETES_TOO = replace(DELETES, id="call_3", arguments='{"file": "b.txt"}')
@@ -207,6 +208,8 @@ async def test_a_new_message_takes_the_place_of_a_run_that_waits_for_approval(ca
         ({"type": "edit"}, "has no arguments"),
         ({"type": "edit", "edited_action": {"name": "other", "args": {}}}, "which an edit keeps"),
         ({"type": "reject", "message": "x" * 5000}, "at most 4000"),
+        ({"type": "edit", "args": {"action": "delete", "args": {"file": "x" * MAX_OUTPUT}}}, "at most 1000000"),
+        ({"decision": "edit", "arguments": {"file": "x" * MAX_OUTPUT}}, "at most 1000000"),
     ],
 )
 async def test_a_wrong_decision_changes_nothing(careful: LangGraphStage, value: object, words: str) -> None:

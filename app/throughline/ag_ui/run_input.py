@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
 from pydantic.alias_generators import to_camel
 
+from throughline.chat_protocols.ask_agent import check_length
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import (
     CLIENT_MESSAGE_ID,
@@ -25,7 +26,7 @@ from throughline.domain.message import (
     is_blank,
     text_of,
 )
-from throughline.domain.tool import MAX_OUTPUT, MAX_REASON, ApprovalDecision, Resolution, Wait, WaitKind, check_answers
+from throughline.domain.tool import MAX_REASON, ApprovalDecision, Resolution, Wait, WaitKind, check_answers
 from throughline.http.fields import IMAGE, MAX_BLOCKS, ExternalId, optional_content_kind
 from throughline.http.openai_messages import (
     FOREIGN,
@@ -228,7 +229,7 @@ def _resolution(place: int, entry: ResumeEntry, wait: Wait, author: str) -> Reso
         return _decision(entry, f"resume.{place}.payload", author)
     payload = entry.payload if is_given else "The user gave no answer."
     text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
-    _check_length(text, MAX_OUTPUT, f"resume.{place}.payload")
+    check_length(text, f"resume.{place}.payload", subject="An answer")
     return Resolution(entry.interrupt_id, text, is_error=not is_given, author=author)
 
 
@@ -252,11 +253,6 @@ def _decision(entry: ResumeEntry, field: str, author: str) -> Resolution:
                 '{"approved": false, "reason": "…"}.',
                 field=field,
             )
-    _check_length(arguments or "", MAX_OUTPUT, field)
-    _check_length(text, MAX_REASON, field)
+    check_length(arguments or "", field, subject="The JSON of edited arguments")
+    check_length(text, field, MAX_REASON, "A reason")
     return Resolution(entry.interrupt_id, text, decision=decision, arguments=arguments, author=author)
-
-
-def _check_length(text: str, most: int, field: str) -> None:
-    if len(text) > most:
-        raise InvalidInput(f"Has {len(text)} characters; at most {most} are allowed.", field=field)

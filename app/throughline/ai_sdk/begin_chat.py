@@ -8,7 +8,7 @@ from fastapi import Request
 
 from throughline.ai_sdk.chunks import ChunkPrinter
 from throughline.ai_sdk.request import PROTOCOL, MessagePart, SendChat, UIMessage, read_messages, said_texts
-from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, check_output, split_messages, turn_input
+from throughline.chat_protocols.ask_agent import AgentRequest, RequestMessages, check_length, split_messages, turn_input
 from throughline.chat_protocols.continue_chat import (
     ChatRequest,
     ChatTurn,
@@ -157,7 +157,7 @@ def _resolutions(parts: Sequence[MessagePart], author: str | None, wait: Wait) -
 
 def _resolution(awaited: AwaitedCall, part: MessagePart, author: str | None) -> Resolution | None:
     if awaited.kind is not WaitKind.APPROVAL:
-        check_output(part.result, PARAM)
+        check_length(part.result, PARAM)
         is_error = part.state == "output-error"
         return Resolution(awaited.id, part.result, is_error=is_error, author=author) if part.has_result else None
     if part.state != "approval-responded" or part.approval is None or part.approval.approved is None:

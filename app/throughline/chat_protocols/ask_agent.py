@@ -90,8 +90,11 @@ def _add(steps: list[_Step], message: NewMessage, where: str) -> None:
     steps[-1].results[message.tool_call_id] = message
 
 
-def check_output(text: str, field: str, most: int = MAX_OUTPUT, subject: str = "A result") -> None:
-    """Raise InvalidInput for the result of a tool, an answer, or another `subject`, that is too long."""
+def check_length(text: str, field: str, most: int = MAX_OUTPUT, subject: str = "A result") -> None:
+    """Raise InvalidInput for the result of a tool, an answer, or another `subject` that is too long.
+
+    `subject` begins the error's sentence.
+    """
     if len(text) > most:
         raise InvalidInput(f"{subject} has at most {most} characters, not {len(text)}.", field=field)
 

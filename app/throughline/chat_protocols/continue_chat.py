@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 from uuid import UUID
 
-from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, check_output, resume_turn
+from throughline.chat_protocols.ask_agent import AgentRequest, ask_agent, check_length, resume_turn
 from throughline.chat_protocols.follow_part import FollowedPart, echo_of, new_echo, newest_part
 from throughline.db.sessions.find_session import ContinuedSession, UserText
 from throughline.domain.basic_types import JsonObject, JsonValue, SessionId
@@ -418,7 +418,7 @@ def _decisions_and_results(chat: ChatRequest, waiting: Run | None) -> tuple[Reso
     asked = [one.id for one in wait.calls if one.kind is WaitKind.TOOL_RESULT and one.id in results]
     decided = () if chat.decide is None else chat.decide(wait)
     for call_id in asked:
-        check_output(results[call_id], chat.agent_request.param)
+        check_length(results[call_id], chat.agent_request.param)
     author = chat.call.principal.user_name
     return (*decided, *(Resolution(call_id, results[call_id], author=author) for call_id in asked))
 

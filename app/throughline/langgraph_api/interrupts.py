@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from throughline.chat_protocols.ask_agent import check_output
+from throughline.chat_protocols.ask_agent import check_length
 from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import InvalidInput
 from throughline.domain.run import Run
@@ -87,7 +87,7 @@ def _resolution(awaited: AwaitedCall, value: JsonValue, author: str | None) -> R
     if awaited.kind is WaitKind.APPROVAL:
         return _decision(awaited, value, author)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    check_output(text, RESUME)
+    check_length(text, RESUME)
     return Resolution(awaited.id, text, author=author)
 
 
@@ -110,7 +110,7 @@ def _decision(awaited: AwaitedCall, value: JsonValue, author: str | None) -> Res
     if kind is ApprovalDecision.REJECT:
         given = (decided.get(name) for name in ("message", "reason", "args"))
         reason = next((text for text in given if isinstance(text, str)), "")
-    check_output(reason, RESUME, MAX_REASON, "A reason")
+    check_length(reason, RESUME, MAX_REASON, "A reason")
     return Resolution(awaited.id, reason, decision=kind, arguments=arguments, author=author)
 
 
@@ -127,4 +127,6 @@ def _edited(decided: JsonDict, awaited: AwaitedCall) -> str:
         )
     if action.get("name", action.get("action", awaited.name)) != awaited.name:
         raise InvalidInput(f"The call {awaited.id!r} is one of {awaited.name!r}, which an edit keeps.", field=RESUME)
-    return json.dumps(arguments, ensure_ascii=False)
+    text = json.dumps(arguments, ensure_ascii=False)
+    check_length(text, RESUME, subject="The JSON of edited arguments")
+    return text
