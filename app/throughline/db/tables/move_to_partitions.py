@@ -118,7 +118,7 @@ def _bound(connection: Connection, move: Move, end: datetime) -> None:
 
 
 def _create_default(connection: Connection, move: Move, end: datetime) -> None:
-    """Create the table that becomes the default partition, with a check constraint by which it is attached unread."""
+    """Create the table that becomes the default partition; a check constraint spares a scan when it is attached."""
     default, check = move.partitioned.default, f"check ({move.partitioned.key} >= '{first_id(end)}')"
     for statement in (
         move.partitioned.create_table(default),
