@@ -25,12 +25,16 @@ BRIEF = sql("""
 
 _LONG = sql(f"""
     select set_config('lock_timeout', '200ms', true), set_config('statement_timeout', '{LONGEST_SECONDS}s', true),
-        (select set_config('transaction_timeout', '{LONGEST_SECONDS}s', true)
+        (select array[set_config('transaction_timeout', '0', true),
+                set_config('transaction_timeout', '{LONGEST_SECONDS}s', true)]
             where current_setting('server_version_num')::int >= 170000)
 """)
-"""Limits a transaction whose locks keep nobody out until its last statements, which read nothing."""
+"""Limits a transaction whose locks keep nobody out until its last statements, which read nothing.
 
-_IS_TABLE = sql("select to_regclass(:name) is not null as is_found")
+PostgreSQL keeps the time of a transaction that has begun, unless it is switched off in between.
+"""
+
+_IS_ATTACHED = sql("select exists (select from pg_inherits where inhrelid = to_regclass(:name)) as is_found")
 
 
 def bound_of(partitioned: Partitioned) -> str:
@@ -89,7 +93,7 @@ async def _refuse_rows(tx: Statements, partitioned: Partitioned, start: datetime
     """Add the constraint, which new rows have to meet; stored ones are not read."""
     await run(tx, f"lock table only {partitioned.table} in share update exclusive mode")
     await admit_rows(tx, partitioned)
-    if await _is_table(tx, partitioned.name(start)):
+    if await _is_attached(tx, partitioned.name(start)):
         return
     within = _within(partitioned, start)
     check = f"add constraint {bound_of(partitioned)} check (not ({within})) not valid"
@@ -101,7 +105,7 @@ async def _create(tx: Statements, partitioned: Partitioned, start: datetime) -> 
     name, default = partitioned.name(start), partitioned.default
     await run(tx, f"lock table only {partitioned.table} in share update exclusive mode")
     await run(tx, f"lock table {default} in share update exclusive mode")
-    if await _is_table(tx, name):
+    if await _is_attached(tx, name):
         return
     _, attach = partitioned.create(start)
     await run(tx, partitioned.create_table(name, " including indexes"))
@@ -113,8 +117,8 @@ async def _create(tx: Statements, partitioned: Partitioned, start: datetime) -> 
     await admit_rows(tx, partitioned)
 
 
-async def _is_table(tx: Statements, name: str) -> bool:
-    return bool((await tx.fetch(_IS_TABLE, name=name))[0]["is_found"])
+async def _is_attached(tx: Statements, name: str) -> bool:
+    return bool((await tx.fetch(_IS_ATTACHED, name=name))[0]["is_found"])
 
 
 def _within(partitioned: Partitioned, start: datetime) -> str:
