@@ -29,27 +29,33 @@ from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS, until_found
 from throughline.assembly.front_ends import import_tables
 from throughline.db.connection.address import parse_address
-from throughline.db.connection.migrations import UNRELEASED, downgrade, head_revision, is_known, status, upgrade
+from throughline.db.connection.migrations import (
+    UNRELEASED,
+    downgrade,
+    head_revision,
+    is_known,
+    locked_connection,
+    status,
+    upgrade,
+)
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.memories import prepare_vectors
 from throughline.db.service_status import read_service_status
 from throughline.db.tables import METADATA
-from throughline.domain.errors import DatabaseUnusable
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 PUBLIC = "'public'::regnamespace"
 PARTITIONS = "select relname::text from pg_class where relispartition and relkind = 'r'"
-LOCKS = """
-    select from pg_locks join pg_database on pg_database.oid = database
-    where locktype = 'advisory' and datname = current_database()
-"""
+HELD = "select version_num from alembic_version"
 UPGRADE = (
     "import asyncio, sys; from throughline.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
 )
 NAME_IN_USE = "create table users (id uuid); drop table users"
 """A transaction that creates a table of this name waits for the end of this one."""
 
-WAITING = f"select 1 from {BACKENDS} where application_name = 'throughline migration' and wait_event_type = 'Lock'"
+MIGRATING = f"select 1 from {BACKENDS} where application_name = 'throughline migration'"
+WAITING = f"{MIGRATING} and wait_event_type = 'Lock'"
 
 
 async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> None:
@@ -135,7 +141,51 @@ async def test_many_processes_that_start_at_once_migrate_once(empty_database_url
     await asyncio.gather(*(upgrade(empty_database_url) for _ in range(3)))
 
     assert (await status(empty_database_url)).is_current
-    assert await run_sql(empty_database_url, LOCKS) == []
+    assert await run_sql(empty_database_url, HELD) == [(head_revision(),)]
+
+
+async def start_upgrade(url: str) -> asyncio.subprocess.Process:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", UPGRADE, url, env=environment)
+
+
+async def test_of_two_processes_that_migrate_the_second_goes_on_where_the_first_is_killed(
+    empty_database_url: str,
+) -> None:
+    async with hold_rows(empty_database_url, NAME_IN_USE):
+        first = await start_upgrade(empty_database_url)
+        await until_sql(empty_database_url, WAITING)
+        second = await start_upgrade(empty_database_url)
+        await until_sql(empty_database_url, f"{MIGRATING} offset 3")
+        first.kill()
+        await first.wait()
+
+    async with asyncio.timeout(HANG_SECONDS):
+        assert await second.wait() == 0
+    assert (await status(empty_database_url)).is_current
+
+
+async def test_a_migration_whose_lock_is_lost_is_stopped(empty_database_url: str) -> None:
+    async def lose_lock() -> None:
+        async with locked_connection(empty_database_url), asyncio.timeout(HANG_SECONDS):
+            await run_sql(
+                empty_database_url,
+                f"select pg_terminate_backend(pid) from {BACKENDS} where state = 'idle in transaction'",
+            )
+            await asyncio.Event().wait()
+
+    with pytest.raises(DatabaseUnavailable, match="migration lock was lost"):
+        await lose_lock()
+
+    await upgrade(empty_database_url)
+    assert (await status(empty_database_url)).is_current
+
+
+async def test_an_upgraded_database_is_asked_and_not_locked(database_url: str) -> None:
+    async with locked_connection(database_url), asyncio.timeout(HANG_SECONDS):
+        await upgrade(database_url)
+
+    assert (await status(database_url)).is_current
 
 
 async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(database_url: str) -> None:
@@ -165,9 +215,7 @@ async def test_no_migration_has_the_revision_of_an_unreleased_schema() -> None:
 
 async def test_a_migration_that_is_killed_half_way_is_run_again(empty_database_url: str) -> None:
     async with hold_rows(empty_database_url, NAME_IN_USE):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT / "app")}
-        )
+        process = await start_upgrade(empty_database_url)
         await until_sql(empty_database_url, WAITING)
         process.kill()
         await process.wait()

@@ -195,7 +195,8 @@ async def test_a_program_that_waits_while_it_starts_is_stopped_too(
     folder: Path, settings: Mapping[str, str], program: tuple[str, ...]
 ) -> None:
     log = folder / "program.log"
-    waiting = f"select 1 from {BACKENDS} where application_name = 'throughline migration' offset 1"
+    waiting = f"select 1 from {BACKENDS} where application_name = 'throughline migration' offset 3"
+    await run_sql(direct_url(settings), "update alembic_version set version_num = '0047'")
     async with migration_lock(direct_url(settings)), asyncio.timeout(HANG_SECONDS):
         process = await start_program(folder, settings, *program, log=log)
         await until_sql(direct_url(settings), waiting)

@@ -241,7 +241,7 @@ class DatabaseSettings(SettingsSection):
     )
     migrate_on_start: bool = Field(
         default=True,
-        description="Run migrations when `serve`, `worker` or `slack` starts, under an advisory lock. With the "
+        description="Run migrations when `serve`, `worker` or `slack` starts, one process at a time. With the "
         "embedded server, every command runs them. `throughline db upgrade` runs them by hand.",
     )
     db_pool_size: int = Field(

@@ -1,6 +1,5 @@
 """Schema migrations: upgrade to the newest revision under a lock, downgrade, and status."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,12 +17,10 @@ from alembic import command
 from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.connector import Connector
 from throughline.db.connection.failures import DRIVER_ERRORS, explain
-from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from throughline.db.connection.migration_lock import migration_lock
+from throughline.domain.errors import DatabaseUnusable
 
 OLDEST_SERVER = 150_000
-LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the service use the same
-LOCK_TIMEOUT_SECONDS = 60.0
-_LOCK_POLL_SECONDS = 0.1
 UNRELEASED = frozenset(f"{number:04}" for number in range(1, 47))
 """Revisions of development versions, whose databases cannot be upgraded."""
 
@@ -49,6 +46,8 @@ async def upgrade(url: str) -> None:
     Raises DatabaseUnavailable. Raises DatabaseUnusable if the server is too old or refuses access, or if the schema is
     newer than this version or from an unreleased version.
     """
+    if (await status(url)).is_current:
+        return
     async with locked_connection(url) as connection:
         found = await connection.run_sync(_status)
         check_known(found.current)
@@ -67,7 +66,7 @@ async def status(url: str) -> MigrationStatus:
 
     Raises DatabaseUnavailable, or DatabaseUnusable, also for an unreleased schema.
     """
-    async with _connection(url) as connection:
+    async with _engine(url) as engine, engine.connect() as connection:
         return await connection.run_sync(_status)
 
 
@@ -75,17 +74,16 @@ async def status(url: str) -> MigrationStatus:
 async def locked_connection(url: str) -> AsyncGenerator[AsyncConnection]:
     """Yield a connection that holds the migration lock, after checking the server's version.
 
-    Raises DatabaseUnusable if the server is too old, DatabaseUnavailable if the lock is not free within 60 s.
+    Raises DatabaseUnusable if the server is too old, DatabaseUnavailable as migration_lock does.
     """
-    async with _connection(url) as connection:
+    async with _engine(url) as engine, engine.connect() as connection:
         await _check_server(connection)
-        await _lock(connection)
-        try:
-            yield connection
-        finally:
-            await connection.rollback()
-            await connection.execute(text("select pg_advisory_unlock(:number)"), {"number": LOCK_NUMBER})
-            await connection.commit()
+        await connection.commit()
+        async with migration_lock(engine):
+            try:
+                yield connection
+            finally:
+                await connection.rollback()
 
 
 @cache
@@ -131,11 +129,11 @@ def _known_revisions() -> frozenset[str]:
 
 
 @asynccontextmanager
-async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
+async def _engine(url: str) -> AsyncGenerator[AsyncEngine]:
+    """Yield an engine; failures of its connections inside the block are raised as the service's errors."""
     engine = _make_engine(parse_address(url))
     try:
-        async with engine.connect() as connection:
-            yield connection
+        yield engine
     except DRIVER_ERRORS as error:
         raise explain(error).error from None
     finally:
@@ -155,22 +153,6 @@ async def _check_server(connection: AsyncConnection) -> None:
         raise DatabaseUnusable(
             f"The server is PostgreSQL {number // 10_000}. PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
         )
-
-
-async def _lock(connection: AsyncConnection) -> None:
-    """Take the migration lock by polling, since a waiting statement would block concurrent index builds.
-
-    Raises DatabaseUnavailable after LOCK_TIMEOUT_SECONDS.
-    """
-    for _ in range(int(LOCK_TIMEOUT_SECONDS / _LOCK_POLL_SECONDS)):
-        taken = await connection.execute(text("select pg_try_advisory_lock(:number)"), {"number": LOCK_NUMBER})
-        await connection.commit()
-        if taken.scalar_one():
-            return
-        await asyncio.sleep(_LOCK_POLL_SECONDS)
-    raise DatabaseUnavailable(
-        f"Another process has been migrating this database for {LOCK_TIMEOUT_SECONDS:g} seconds. Try again later."
-    )
 
 
 def _status(connection: Connection) -> MigrationStatus:
