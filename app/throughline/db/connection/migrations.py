@@ -1,5 +1,6 @@
 """Schema migrations: upgrade to the newest revision under a lock, downgrade, and status."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,16 +12,25 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from alembic import command
 from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.connector import Connector
-from throughline.db.connection.failures import DRIVER_ERRORS, explain
+from throughline.db.connection.failures import DRIVER_ERRORS, explain, sqlstate
 from throughline.db.connection.migration_lock import migration_lock
+from throughline.db.connection.pool import SESSION_SETTINGS
 from throughline.domain.errors import DatabaseUnusable
 
 OLDEST_SERVER = 150_000
+PAUSES_SECONDS = (1.0, 4.0)
+"""Pauses before a migration is run again."""
+
+_REPEATED = {"55P03", "40001", "40P01"}
+"""SQLSTATEs after which a migration is run again: of a lock held too long, perhaps by a process that was just killed,
+of a serialization failure, and of a deadlock."""
+
 UNRELEASED = frozenset(f"{number:04}" for number in range(1, 47))
 """Revisions of development versions, whose databases cannot be upgraded."""
 
@@ -52,7 +62,7 @@ async def upgrade(url: str) -> None:
         found = await connection.run_sync(_status)
         check_known(found.current)
         if not found.is_current:
-            await connection.run_sync(_alembic, lambda config: command.upgrade(config, "head"))
+            await _upgrade(connection)
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -141,8 +151,16 @@ async def _engine(url: str) -> AsyncGenerator[AsyncEngine]:
 
 
 def _make_engine(address: Address) -> AsyncEngine:
-    """Return an SQLAlchemy engine for migrations, without a pool and without statement timeouts."""
-    settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
+    """Return an SQLAlchemy engine for migrations, without a pool and without statement timeouts.
+
+    A statement ends soon after its process was killed, since the next process then goes on.
+    """
+    settings = {
+        "application_name": "throughline migration",
+        "timezone": "UTC",
+        "jit": "off",
+        "client_connection_check_interval": SESSION_SETTINGS["client_connection_check_interval"],
+    }
     connect = partial(Connector(address).connect, server_settings=settings)
     return create_async_engine(address.url, async_creator=connect, hide_parameters=True, poolclass=NullPool)
 
@@ -153,6 +171,20 @@ async def _check_server(connection: AsyncConnection) -> None:
         raise DatabaseUnusable(
             f"The server is PostgreSQL {number // 10_000}. PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
         )
+
+
+async def _upgrade(connection: AsyncConnection) -> None:
+    """Run the missing migrations. One that met a lock, or a conflict with other transactions, is run again."""
+    for pause in (*PAUSES_SECONDS, None):
+        try:
+            await connection.run_sync(_alembic, lambda config: command.upgrade(config, "head"))
+        except DBAPIError as error:
+            await connection.rollback()
+            if pause is None or sqlstate(error) not in _REPEATED:
+                raise
+            await asyncio.sleep(pause)
+        else:
+            return
 
 
 def _status(connection: Connection) -> MigrationStatus:
