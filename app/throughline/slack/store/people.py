@@ -28,10 +28,7 @@ _ENSURE_PERSON = sql("""
 _HOLD_PERSON = sql("""
     select 1 as held from slack_users where team_id = :team_id and slack_user_id = :slack_user_id for share
 """)
-_HOLD_NEWCOMER = sql("""
-    select pg_advisory_xact_lock(hashtextextended(cast(:team_id as text) || ':' || cast(:slack_user_id as text), 0))
-""")
-"""An advisory lock, for a person whose row does not exist yet."""
+_DROP_USER = sql("delete from users where id = :id")
 
 _CLAIM_LOOK_UPS = sql("""
     with due as (
@@ -104,10 +101,10 @@ async def ensure_person(tx: Statements, who: SlackId) -> Person:
 async def hold_person(tx: Statements, who: SlackId) -> Person:
     """Return the person as ensure_person does, and lock out linking until the transaction ends.
 
-    Waits for a link that is under way, and reads the person's user afterwards.
+    Waits for a link that is under way, and reads the person's user afterwards. Of a person without a row it waits for
+    the row of their guest (`ensure_user`), as lock_person does.
     """
     if not await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id):
-        await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
         await ensure_person(tx, who)
         await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     return await ensure_person(tx, who)
@@ -116,10 +113,22 @@ async def hold_person(tx: Statements, who: SlackId) -> Person:
 async def lock_person(tx: Statements, who: SlackId) -> None:
     """Wait for transactions that accept a message of this person, even their first.
 
-    Later ones wait until this transaction ends.
+    Later ones wait until this transaction ends. A person without a row is locked by the unique name of their guest.
     """
-    await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
-    await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
+    if not await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id):
+        await _lock_guest_name(tx, who)
+        await tx.fetch(LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
+
+
+async def _lock_guest_name(tx: Statements, who: SlackId) -> None:
+    """Lock the name of the person's guest, also if nobody has it: others wait to insert it until this one has ended.
+
+    A user inserted for this alone is deleted at once, and no other transaction ever sees it.
+    """
+    made = new_id()
+    found = (await tx.fetch(_ENSURE_USER, id=made, name=guest_name(who)))[0]["id"]
+    if found == made:
+        await tx.fetch(_DROP_USER, id=made)
 
 
 class SlackPeople(Repository):
