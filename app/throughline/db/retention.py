@@ -213,22 +213,23 @@ _DELETE_PREPARED = sql("""
 """)
 
 
-def delete_batch(table: str, old: str, *, change: str = "") -> Statement:
+def delete_batch(table: str, old: str, *, key: str = "id", change: str = "") -> Statement:
     """Return the statement that deletes a batch of rows matching `old`, or applies `change` to them.
 
-    In `old`, `{before}` stands for the time before which rows have expired.
+    `key` are the columns of the primary key. In `old`, `{before}` stands for the time before which rows have expired.
     """
     return sql(
         """
         with free as (
-            select ctid from {table} where {old} limit :rows for update skip locked
+            select {key} from {table} where {old} limit :rows for update skip locked
         ), gone as (
-            {verb} {table} {change} where ctid = any(array(select ctid from free)) returning 1
+            {verb} {table} {change} where ({key}) in (select {key} from free) returning 1
         )
         select count(*) as units, count(*) as looked_at, cast('00000000-0000-0000-0000-000000000000' as uuid) as last_id
         from gone
     """,
         table=table,
+        key=key,
         old=old.format(before="now() - make_interval(hours => :hours)"),
         verb="update" if change else "delete from",
         change=change,

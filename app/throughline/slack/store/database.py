@@ -21,19 +21,27 @@ _PEOPLE = "select p.team_id, p.slack_user_id from slack_users p where p.user_id 
 _EVENTS, _DELIVERIES = tables.SlackEventRow.__tablename__, tables.SlackDeliveryRow.__tablename__
 STORAGE = FrontEndStorage(
     expiring={
-        "slack_events": ExpiringRows(KEPT_HOURS, delete_batch(_EVENTS, "created_at < {before}")),
+        "slack_events": ExpiringRows(
+            KEPT_HOURS, delete_batch(_EVENTS, "created_at < {before}", key="team_id, event_id")
+        ),
         "slack_deliveries": ExpiringRows(KEPT_HOURS, delete_batch(_DELIVERIES, "finished_at < {before}")),
-        "slack_departures": ExpiringRows(KEPT_HOURS, delete_batch("slack_departures", "created_at < {before}")),
+        "slack_departures": ExpiringRows(
+            KEPT_HOURS,
+            delete_batch(
+                "slack_departures", "created_at < {before}", key="team_id, channel_id, reader_team_id, reader_id"
+            ),
+        ),
         # An edit whose message no longer arrives is cleared; its row is kept.
         "slack_early_edits": ExpiringRows(
             EARLY_EDIT_HOURS,
             delete_batch(
                 _EVENTS,
                 "early_edit is not null and cast(message_ts as numeric) < extract(epoch from {before})",
+                key="team_id, event_id",
                 change="set early_edit = null",
             ),
         ),
-        "slack_link_codes": ExpiringRows(0, delete_batch("slack_link_codes", "expires_at < {before}")),
+        "slack_link_codes": ExpiringRows(0, delete_batch("slack_link_codes", "expires_at < {before}", key="code_hash")),
     },
     erased=(
         ("", sql("delete from slack_link_codes where user_id = :id")),
