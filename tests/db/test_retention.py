@@ -1,6 +1,7 @@
 """Retention: what is old goes, whole and in small batches; what anybody could still want stays."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -10,12 +11,12 @@ import pytest
 from fakes.compactions import compact_now, fill, prepare_one
 from fakes.conversations import Conversation, answer_message, user_message
 from fakes.event_log import MESSAGE_ID
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.raw_sql import BACKENDS, connected, hold_rows, nodes_of, run_sql, until_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import ManualClock
 from throughline.db.database import Database
-from throughline.db.retention import RUNS_AT_ONCE, BatchResult, RetentionRepository
+from throughline.db.retention import RUNS_AT_ONCE, BatchResult, RetentionRepository, delete_batch
 from throughline.db.runs.events import event_from
 from throughline.db.side_jobs import KINDS, Job
 from throughline.domain.basic_types import RunId
@@ -475,3 +476,21 @@ async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversa
 
 def test_an_event_of_a_type_that_only_a_newer_version_knows_is_left_out() -> None:
     assert event_from({"type": "run.paused", "data": {"why": "approval"}}) is None
+
+
+async def test_a_batch_is_deleted_without_reading_the_whole_table(database_url: str) -> None:
+    batch = delete_batch("expiring", "created_at < {before}", key="team, number")
+    async with connected(database_url, plan_cache_mode="force_generic_plan") as connection:
+        await connection.execute("""
+            create temporary table expiring (team text, number int, created_at timestamptz, primary key (team, number))
+                with (fillfactor = 10);
+            insert into expiring select 'T', i, now() - make_interval(secs => i) from generate_series(1, 100000) i;
+            create index on expiring (created_at);
+            analyze expiring;
+        """)
+        await connection.execute(f"prepare batch (int, int) as {batch.text}")
+        found = await connection.fetchval("explain (format json) execute batch (1, 500)")
+
+    scans = [str(node["Node Type"]) for node in nodes_of(json.loads(found)[0]["Plan"]) if node.get("Relation Name")]
+    assert scans
+    assert "Seq Scan" not in scans

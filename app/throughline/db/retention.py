@@ -217,19 +217,21 @@ def delete_batch(table: str, old: str, *, key: str = "id", change: str = "") -> 
     """Return the statement that deletes a batch of rows matching `old`, or applies `change` to them.
 
     `key` are the columns of the primary key. In `old`, `{before}` stands for the time before which rows have expired.
+    The constant limit tells the planner how few rows these are: a plan made for any `rows` would read the whole table.
     """
     return sql(
         """
         with free as (
             select {key} from {table} where {old} limit :rows for update skip locked
         ), gone as (
-            {verb} {table} {change} where ({key}) in (select {key} from free) returning 1
+            {verb} {table} {change} where ({key}) in (select {key} from free limit {most}) returning 1
         )
         select count(*) as units, count(*) as looked_at, cast('00000000-0000-0000-0000-000000000000' as uuid) as last_id
         from gone
     """,
         table=table,
         key=key,
+        most=str(ROWS_AT_ONCE),
         old=old.format(before="now() - make_interval(hours => :hours)"),
         verb="update" if change else "delete from",
         change=change,
