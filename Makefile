@@ -14,7 +14,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-pooled test-polling durations quick check ci format docs docs-links open-responses mcp-conformance bench chaos hostile fuzz fuzz-api \
+.PHONY: help setup run test test-slow test-pooled test-polling test-conflicts durations quick check ci format docs docs-links open-responses mcp-conformance bench chaos hostile fuzz fuzz-api \
 	migrate lock reference setup-dev chromium static house ruff mypy import-linter deptry codespell compose-file
 
 help: ## list the commands
@@ -37,6 +37,9 @@ test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to 
 
 test-polling: setup-dev ## run the tests and proofs without LISTEN and NOTIFY, as with DATABASE_LISTEN=false (ARGS)
 	@TEST_POLLING=1 $(PYTEST) $(ARGS)
+
+test-conflicts: setup-dev ## run the tests and proofs while one statement in twenty ends with a serialization failure (ARGS)
+	@TEST_CONFLICTS=1 $(PYTEST) $(ARGS)
 
 durations: setup-dev ## run the tests and print where their time goes: by folder, file and test (ARGS)
 	@PYTHONPATH=. $(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes.conversations import Conversation, open_conversation
+from fakes.injected_conflicts import inject_if_asked, is_asked
 from fakes.pooler import all_behind_a_pooler, all_polling, urls_of
 from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
@@ -47,8 +48,9 @@ PROVIDER_FOLDER = "llm"
 
 
 def pytest_configure() -> None:
-    """Make the folder that all processes of this run share."""
+    """Make the folder that all processes of this run share; with TEST_CONFLICTS, let statements fail."""
     run_folder()
+    inject_if_asked()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,6 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         listening = item.get_closest_marker("listening")
         if listening is not None and IS_POLLING:
             item.add_marker(pytest.mark.skip(reason=f"polling alone: {listening.args[0]}"))
+        calm = item.get_closest_marker("calm")
+        if calm is not None and is_asked():
+            item.add_marker(pytest.mark.skip(reason=f"with conflicts: {calm.args[0]}"))
         if POSTGRES_FIXTURE in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_FOLDERS:

@@ -133,6 +133,7 @@ async def test_pinning_and_unpinning_may_be_repeated_and_touch_no_message(
     assert await everything(database_url) == before
 
 
+@pytest.mark.calm("it counts tries")
 async def test_what_is_pinned_elsewhere_leaves_out_the_group_itself(conversation: Conversation) -> None:
     stored = await append(conversation, calls("a"), result("a"), user_message("x", tokens=30))
     await conversation.pin(*stored)

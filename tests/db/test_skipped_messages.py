@@ -310,6 +310,7 @@ async def asked(wire: DatabaseWire, *, direct_url: str = "") -> list[str]:
     return wire.statements
 
 
+@pytest.mark.calm("it counts statements")
 async def test_a_prepared_statement_costs_one_round_trip(database_url: str) -> None:
     async with database_wire(database_url) as wire:
         statements = await asked(wire)

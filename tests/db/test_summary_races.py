@@ -119,6 +119,7 @@ async def test_what_is_prepared_while_another_adopts_is_not_left_behind(
     assert (await everything(database_url))[0][0] == messages_before
 
 
+@pytest.mark.calm("a repeated adoption finds its own")
 async def test_a_prepared_summary_is_adopted_once(conversation: Conversation, other_worker: SummaryRepository) -> None:
     stored = await conversation.say(*("text" for _ in range(20)))
 

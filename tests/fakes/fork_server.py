@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from fakes.injected_conflicts import inject_if_asked
+
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 LOOK_SECONDS = 1.0
 """How often it looks, while it has no client, whether its socket was removed with the folder of a run that is over."""
@@ -28,6 +30,7 @@ LOOK_SECONDS = 1.0
 def main() -> None:
     """Serve in the background."""
     _import_everything()
+    inject_if_asked()
     with socket.socket(socket.AF_UNIX) as listener:
         path = Path(sys.argv[1])
         path.unlink(missing_ok=True)

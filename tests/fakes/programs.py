@@ -25,7 +25,7 @@ from fakes.run_folder import run_folder, shared
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.01
-KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_DIR")
+KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_DIR", "TEST_CONFLICTS")
 """What a program sees of this machine's environment; the rest would be settings. See fakes/fixtures.py."""
 
 

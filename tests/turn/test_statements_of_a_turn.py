@@ -141,6 +141,7 @@ async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(d
     assert learned.samples == 1
 
 
+@pytest.mark.calm("it counts statements")
 async def test_a_compaction_takes_twenty_one_more_and_later_turns_none(wired: Database, wire: DatabaseWire) -> None:
     agent = with_context(window=2048, min_recent_messages=2)
     model = ScriptedModel(context_limit=2048)

@@ -91,6 +91,9 @@ They are serialization failure, deadlock, and a unique key that a concurrent tra
 count too: a transaction whose answer was lost may still commit while its repetition inserts the same ids.
 """
 
+_ROLLED_BACK = {"40001", "40P01"}
+"""SQLSTATEs of a serialization failure and a deadlock: nothing of the transaction was stored."""
+
 _LOST_CLASSES = ("08", "57P", "25P03", "25P04")
 """SQLSTATE prefixes of lost connections: broken, closed by an operator, or ended by a transaction time limit."""
 
@@ -114,10 +117,14 @@ _SET_UP_CLASSES = ("28", "3D", "42501")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFailure:
-    """The error of the service for a driver's exception. `is_repeatable`: the transaction may be retried at once."""
+    """The error of the service for a driver's exception. `is_repeatable`: the transaction may be retried at once.
+
+    `is_rolled_back`: the server undid it for others that ran at the same time. Distributed databases do so often.
+    """
 
     error: ThroughlineError
     is_repeatable: bool
+    is_rolled_back: bool = False
 
 
 def explain(error: BaseException) -> DatabaseFailure:
@@ -144,7 +151,8 @@ def _explain_code(error: BaseException, code: str) -> DatabaseFailure:
     if refused is not None:
         return DatabaseFailure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
-        return DatabaseFailure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
+        is_rolled_back, words = code in _ROLLED_BACK, "The database was too busy with the same rows."
+        return DatabaseFailure(_unavailable(words), is_repeatable=True, is_rolled_back=is_rolled_back)
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return DatabaseFailure(_lost(READ_ONLY), is_repeatable=True)
     if code == _GONE:

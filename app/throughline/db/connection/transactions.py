@@ -16,7 +16,10 @@ from throughline.domain.errors import DatabaseFull
 from throughline.ports.tracing import StatementPart, traced
 
 TRIES = 3
-FIRST_PAUSE_SECONDS = 0.02
+TRIES_AFTER_ROLLBACK = 20
+"""Tries of a transaction that the server undoes for others. In one of many statements one fails more often than not."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.25
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
@@ -130,8 +133,9 @@ async def _with_retries(once: Callable[[], Awaitable[T]]) -> T:
             return await once()
         except DRIVER_ERRORS as error:
             failure = explain(error)
-        if tries >= TRIES or not failure.is_repeatable:
+        most = TRIES_AFTER_ROLLBACK if failure.is_rolled_back else TRIES
+        if tries >= most or not failure.is_repeatable:
             raise failure.error
         log.debug("transaction retried", tries=tries, cause=failure.error.code)
-        pause = FIRST_PAUSE_SECONDS * 4 ** (tries - 1)
+        pause = min(FIRST_PAUSE_SECONDS * 4 ** (tries - 1), LONGEST_PAUSE_SECONDS)
         await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spreads retries, guards no secret
