@@ -10,7 +10,7 @@ import struct
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -36,7 +36,9 @@ def open_folder() -> Generator[Path]:
     """Yield a new folder, and remove it at the end. Folders that no living process holds are removed before."""
     _remove_abandoned()
     while True:
-        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder, held(folder):
+        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder, ExitStack() as stack:
+            with suppress(FileNotFoundError):
+                stack.enter_context(held(folder))
             if Path(folder).exists():  # else another supervisor took it for an abandoned one, before it was held
                 yield Path(folder)
                 return

@@ -14,6 +14,11 @@ async def first_of(*events: asyncio.Event) -> None:
             wait.cancel()
 
 
+def ignore_hangup() -> None:
+    """Ignore SIGHUP from now on; programs that this process starts do not inherit that."""
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
 class Stopping:
     """Handler of SIGINT and SIGTERM, which sets `asked`.
 

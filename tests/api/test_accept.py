@@ -1,17 +1,22 @@
 """Processes that share a listening socket accept equally many connections; one that is stopped holds up nobody."""
 
+import array
 import asyncio
 import os
 import socket
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+import uvloop
 
+from fakes.waiting import until
 from throughline.http import accept
-from throughline.http.accept import MOST_PROCESSES, ConnectionCounts, EvenAcceptor
+from throughline.http.accept import AWAY_SECONDS, MOST_PROCESSES, ConnectionCounts, EvenAcceptor
 
 ELSEWHERE = 4_194_304
 """An id above those of processes (pid_max on Linux)."""
@@ -44,7 +49,7 @@ async def accepting(
     counts = ConnectionCounts(file.fileno(), number)
     with duplicate(listener) as own:  # an event loop watches a file descriptor once
         acceptor = EvenAcceptor(own, counts, connections, lambda: Answering(connections, number))
-        acceptor.start()
+        acceptor.start(on_failure=lambda: pytest.fail("accepting has ended"))
         try:
             yield connections
         finally:
@@ -95,6 +100,58 @@ async def test_a_stopped_process_is_not_waited_for_for_ever() -> None:
     assert accepted == [1] * 20
 
 
+async def test_nothing_is_left_to_a_process_that_shows_nothing_any_more() -> None:
+    with ConnectionCounts.make_file() as file:
+        _show_of_another(file, 0, ago_seconds=2 * AWAY_SECONDS)
+        counts = ConnectionCounts(file.fileno(), 1)
+        counts.show(4)
+
+        assert counts.has_most_room()
+
+
+async def test_processes_get_places_of_their_own() -> None:
+    with ConnectionCounts.make_file() as file:
+        _show_of_another(file, 0)
+        counts = ConnectionCounts(file.fileno(), MOST_PROCESSES - 1)
+        counts.show(4)
+
+        assert not counts.has_most_room()
+
+
+def test_another_file_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(bytes(65_536))
+    with other.open("r+b") as file, pytest.raises(ValueError, match="not that of the connections' counts"):
+        ConnectionCounts(file.fileno(), 1)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_connection_that_is_being_accepted_when_accepting_stops_is_not_left_open(
+    run: Callable[[Coroutine[None, None, None]], None],
+) -> None:
+    connections: set[object] = set()
+    run(_stop_while_accepting(connections))
+
+    assert not connections
+
+
+async def _stop_while_accepting(connections: set[object]) -> None:
+    """Stop accepting from within a connection's start; its client leaves then."""
+    stopping: list[asyncio.Task[None]] = []
+
+    def make_protocol() -> asyncio.Protocol:
+        stopping.append(asyncio.create_task(acceptor.stop()))
+        return Answering(connections, 1)
+
+    with ConnectionCounts.make_file() as file, listening() as listener:
+        acceptor = EvenAcceptor(listener, ConnectionCounts(file.fileno(), 1), connections, make_protocol)
+        acceptor.start(on_failure=lambda: None)
+        async with AsyncExitStack() as clients:
+            assert await connect(listener, clients) == 1
+            await asyncio.gather(*stopping)
+        await until(lambda: not connections)
+
+
 async def test_the_place_of_an_ended_process_counts_no_more() -> None:
     with ConnectionCounts.make_file() as file:
         _show_of_another(file, 3)
@@ -133,6 +190,7 @@ class FullSocket(socket.socket):
         return super().accept()
 
 
-def _show_of_another(file: BinaryIO, count: int) -> None:
-    """Show connections of a process that accepts none."""
-    os.pwrite(file.fileno(), ELSEWHERE.to_bytes(4, "little") + count.to_bytes(4, "little"), (MOST_PROCESSES - 1) * 8)
+def _show_of_another(file: BinaryIO, count: int, ago_seconds: float = 0.0) -> None:
+    """Show connections of a process that accepts none, as it did so long ago."""
+    cells = array.array("d", [ELSEWHERE, count, time.monotonic() - ago_seconds])
+    os.pwrite(file.fileno(), cells.tobytes(), (MOST_PROCESSES - 1) * len(cells) * cells.itemsize)

@@ -252,6 +252,17 @@ def test_an_address_may_name_several_servers(written: str, hosts: list[str], por
     assert address.place.split(", ")[1].startswith(hosts[1])
 
 
+@pytest.mark.parametrize(
+    ("written", "ports"),
+    [
+        ("postgresql://db1,db2:1/chat?port=6432", (6432, 1)),
+        ("postgresql:///chat?host=db1&host=db2&port=1&port=2", (1, 2)),
+    ],
+)
+def test_ports_in_parameters_are_meant_for_the_hosts(written: str, ports: tuple[int, ...]) -> None:
+    assert tuple(host.port for host in parse_address(written).hosts) == ports
+
+
 def test_what_is_asked_of_servers_may_be_written() -> None:
     address = parse_address("postgresql://db1,db2/chat?target_session_attrs=primary")
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import psutil
 import pytest
 
@@ -30,7 +29,7 @@ from throughline.db.connection.address import parse_address
 from throughline.db.connection.failures import explain
 from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
-from throughline.db.connection.transactions import TRIES_AFTER_ROLLBACK, Statements, Transactions
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig, DatabaseLocation, open_address, open_database
 from throughline.db.sessions.repository import SessionChange
 from throughline.db.side_jobs import Job, JobClaim
@@ -145,37 +144,6 @@ async def test_a_full_pool_is_told_in_time_and_usable_afterwards(transactions_on
     may_go.set()
     await holding
     assert await transactions_on_one.fetch(sql("select 1 as one"))
-
-
-@pytest.mark.calm("it counts tries")
-@pytest.mark.parametrize("failure", [asyncpg.SerializationError, asyncpg.DeadlockDetectedError])
-async def test_a_transaction_that_the_server_undoes_again_and_again_is_run_until_it_is_stored(
-    transactions: Transactions, conversation: Conversation, failure: type[asyncpg.PostgresError]
-) -> None:
-    tries: list[int] = []
-
-    async def rename(tx: Statements) -> None:
-        await tx.fetch(sql("update sessions set title = :title"), title=f"try {len(tries)}")
-        tries.append(1)
-        if len(tries) < TRIES_AFTER_ROLLBACK:
-            raise failure("undone for another transaction")
-
-    await transactions.run(rename)
-
-    assert (await conversation.reload()).title == f"try {TRIES_AFTER_ROLLBACK - 1}"
-
-
-async def test_a_transaction_that_the_server_always_undoes_is_given_up(transactions: Transactions) -> None:
-    tries: list[int] = []
-
-    async def fail(_tx: Statements) -> None:
-        tries.append(1)
-        raise asyncpg.SerializationError("undone for another transaction")
-
-    with pytest.raises(DatabaseUnavailable, match="too busy"):
-        await transactions.run(fail)
-
-    assert len(tries) >= TRIES_AFTER_ROLLBACK
 
 
 @pytest.mark.slow

@@ -204,6 +204,7 @@ async def test_after_a_promotion_events_are_numbered_behind_all_that_readers_hav
 
     replication.primary.kill()
     await replication.promote()
+    await replication.standby.restart()  # it forgets when it was promoted
     await end_leases(replication.url_of(replication.standby))
     [again] = (await database.runs.claim(CLAIMER)).runs
 

@@ -87,6 +87,11 @@ class Server:
         finally:
             await connection.close()
 
+    async def restart(self) -> None:
+        """Stop the server as for an upgrade, and start it again."""
+        await asyncio.to_thread(self.run, "pg_ctl", "-D", str(self.cluster), "-m", "fast", "-w", "stop")
+        await self.start()
+
     def kill(self) -> None:
         """Kill all of its processes at once; does nothing for a server that does not run."""
         if self._process is None:

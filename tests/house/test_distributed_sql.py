@@ -55,6 +55,11 @@ EXCEPTIONS = {
     ("notifications", "app/throughline/db/connection/pooler.py"): "a check only with DATABASE_LISTEN",
     ("notifications", BASELINE): "made and dropped by released revisions, in an empty schema",
     ("notifications", NO_TRIGGER): "made again only by a downgrade",
+    (
+        "locks of tables",
+        "app/throughline/db/attach_partition.py",
+    ): "without them all rows stay in the default partitions",
+    ("PostgreSQL 17", "app/throughline/db/attach_partition.py"): "set only if the server's version has it",
     ("locks of tables", "app/throughline/db/partitions.py"): "without them all rows stay in the default partitions",
     ("locks of tables", "app/throughline/db/tables/move_to_partitions.py"): "an empty schema has nothing to move",
     ("PostgreSQL 17", "app/throughline/db/connection/pool.py"): "set only if the server's version has it",

@@ -161,7 +161,9 @@ async def test_a_run_of_which_nothing_was_shown_is_given_back_silently(conversat
     await conversation.database.runs.give_back(claimed.lease)
 
     assert await conversation.database.events.read_events(claimed.run.id, 0) == ()
-    assert (await claim_again(conversation)).next_event == 1
+    again = await claim_again(conversation)
+
+    assert again.next_event == again.lease.fence * STRIDE + 1
 
 
 async def test_giving_back_twice_tells_readers_once(conversation: Conversation) -> None:
@@ -205,13 +207,15 @@ async def crash(url: str) -> None:
     await run_sql(url, "update runs set started_at = (select stats_reset - interval '1 second' from pg_stat_wal)")
 
 
-async def test_a_worker_that_died_before_it_showed_anything_leaves_the_numbers_alone(
+async def test_numbers_go_on_behind_all_that_an_earlier_holder_may_have_shown(
     conversation: Conversation, database_url: str
 ) -> None:
     await conversation.start()
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
 
-    assert (await claim_again(conversation)).next_event == 1
+    again = await claim_again(conversation)
+
+    assert again.next_event == again.lease.fence * STRIDE + 1
 
 
 async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(

@@ -48,7 +48,7 @@ from throughline.http.services import ApiConfig, check_access
 from throughline.llm.registry import OFFLINE
 from throughline.logs import say, set_up_logging
 from throughline.settings import Settings
-from throughline.stopping import Stopping, first_of
+from throughline.stopping import Stopping, first_of, ignore_hangup
 from throughline.system_clock import SystemClock
 
 MOST_CONNECTIONS = 100
@@ -108,6 +108,8 @@ async def serve(options: ServeOptions) -> None:
     settings = read_program_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
+    if options.child is not None:
+        ignore_hangup()
     async with (
         open_runtime(settings, ProcessKind.SERVE) as runtime,
         joined(options.child, stopping, runtime.metrics.count_dropped_lines) as membership,

@@ -25,6 +25,7 @@ from throughline.db.connection.migrations import upgrade
 from throughline.db.database import open_address, read_connection_limit
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.accept import ConnectionCounts
 from throughline.http.server import TcpAddress, bind_tcp
 from throughline.http.services import Readiness
@@ -87,6 +88,8 @@ async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_aut
     With `is_auto` as many as are allowed are returned. One more process runs while processes are replaced.
     """
     each = database_config(settings).at(urls).server_connections
+    if not each:  # all go through a pooler, which lets them share its own
+        return count
     limit = await read_connection_limit(urls)
     if is_auto:
         most = auto_processes(limit.free, each)
@@ -135,11 +138,12 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
             program = _child_program(options, count, folder, counts.fileno())
-            files, shown = MetricFiles(folder), ConnectionCounts(counts.fileno(), place=0)
+            files, shown = MetricFiles(folder), ConnectionCounts(counts.fileno())
 
             def on_end(pid: int) -> None:
-                files.note_end(pid)
                 shown.forget(pid)
+                with ErrorBoundary(log.error, "metrics of an ended process not merged"):
+                    files.note_end(pid)
 
             supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
@@ -218,8 +222,6 @@ async def joined(
     if child is None:
         yield None
         return
-    # A SIGHUP is for the supervisor, also if it reaches all processes. A handler is not handed on to programs of tools.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     count = ChildCount(serving=child.children, wanted=child.children)
     folder = read_variable(MULTIPROCESS_FOLDER)
     async with open_line(child.line, count, on_end=stopping.stop, before_alive=before_alive) as line:

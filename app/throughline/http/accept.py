@@ -10,6 +10,7 @@ import mmap
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Collection
 from typing import BinaryIO
 
@@ -18,13 +19,16 @@ import structlog
 MOST_PROCESSES = 512
 """Places for processes: 256 serve at most (PROCESSES), and each may be ending while another one replaces it."""
 
-_CELLS, _CELL_BYTES = 2, 4
-_FILE_BYTES = MOST_PROCESSES * _CELLS * _CELL_BYTES
+_CELLS = 3
+_FILE_BYTES = MOST_PROCESSES * _CELLS * 8
+AWAY_SECONDS = 0.5
+"""A process that has shown nothing for so long is stopped or very busy: nothing is left to it."""
+
 LOOKS, LOOK_SECONDS = 10, 0.002
 """So often, and so far apart, a process looks whether another one with fewer connections takes those that wait."""
 
 MOST_AT_ONCE = 8
-"""Connections that are accepted together after the others have not taken them: they are stopped or very busy."""
+"""Connections that are accepted together after the others have not taken them."""
 
 PAUSE_SECONDS = 1.0
 """Pause after the system had no room for another connection, for example no file descriptor."""
@@ -35,39 +39,42 @@ log = structlog.get_logger(__name__)
 class ConnectionCounts:
     """How many connections each process has that shares a socket, in a file that all of them have in memory.
 
-    Each process writes only to its own place: its process id (0: the place is free) and its number of connections.
+    Each process writes only to its own place: its process id (0: the place is free), its number of connections, and
+    when it wrote them, by the clock of the machine that runs since its start.
     """
 
-    def __init__(self, descriptor: int, place: int) -> None:
-        """Map the file with this descriptor, which `make_file` has made. `place` is this process's own, from 0.
+    def __init__(self, descriptor: int, first_place: int = 0) -> None:
+        """Map the file with this descriptor, which `make_file` has made. The place is the first free one from a number.
 
-        Raises OSError or ValueError if the descriptor is that of another file: nothing may be written there.
+        Raises OSError, or ValueError if the descriptor is that of another file: nothing may be written there.
         """
         if os.fstat(descriptor).st_size != _FILE_BYTES:
             raise ValueError(f"File descriptor {descriptor} is not that of the connections' counts.")
-        self._cells = memoryview(mmap.mmap(descriptor, _FILE_BYTES)).cast("i")
-        self._own = _CELLS * (place % MOST_PROCESSES)
+        self._cells = memoryview(mmap.mmap(descriptor, _FILE_BYTES)).cast("d")
+        places = [_CELLS * ((first_place + step) % MOST_PROCESSES) for step in range(MOST_PROCESSES)]
+        self._own = next((place for place in places if not self._cells[place]), places[0])
 
     @staticmethod
     def make_file() -> BinaryIO:
-        """Return an open file without a name, in which nobody has connections."""
+        """Return an open file without a name, in which nobody has connections. Raises OSError if the disk is full."""
         file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
-        file.truncate(_FILE_BYTES)
+        file.write(bytes(_FILE_BYTES))  # a file with a hole would end the processes by a signal once the disk is full
+        file.flush()
         return file
 
     def show(self, count: int) -> None:
         """Show the number of this process's connections to all."""
-        self._cells[self._own + 1] = count
+        self._cells[self._own + 1], self._cells[self._own + 2] = count, time.monotonic()
         self._cells[self._own] = os.getpid()
 
     def has_most_room(self) -> bool:
-        """Return whether no other process shows fewer connections than this one."""
-        cells = self._cells.tolist()
-        own = cells[self._own + 1]
-        return all(own <= count for pid, count in zip(cells[::_CELLS], cells[1::_CELLS], strict=True) if pid)
+        """Return whether no other process that is not away shows fewer connections than this one."""
+        cells, oldest = self._cells.tolist(), time.monotonic() - AWAY_SECONDS
+        others = zip(cells[::_CELLS], cells[1::_CELLS], cells[2::_CELLS], strict=True)
+        return all(cells[self._own + 1] <= count for pid, count, shown_at in others if pid and shown_at > oldest)
 
     def forget(self, pid: int) -> None:
-        """Free the place of a process that accepts no more connections."""
+        """Free the places of a process that accepts no more connections."""
         for place in range(0, len(self._cells), _CELLS):
             if self._cells[place] == pid:
                 self._cells[place] = 0
@@ -86,17 +93,20 @@ class EvenAcceptor:
         """Prepare to accept. `connections` are those that are open; `make_protocol` makes one for each new one."""
         self._listener, self._counts, self._connections = listener, counts, connections
         self._make_protocol = make_protocol
+        self._wake, self._is_stopping = asyncio.Event(), False
         self._accepting: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Accept connections from now on."""
+    def start(self, on_failure: Callable[[], None]) -> None:
+        """Accept connections from now on. `on_failure` is called if that ends by an unexpected error."""
         self._listener.setblocking(False)  # noqa: FBT003  # its only argument
         self._accepting = asyncio.create_task(self._accept(), name="accept connections")
+        self._accepting.add_done_callback(lambda _: None if self._is_stopping else on_failure())
 
     async def stop(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections. One that is being accepted is waited for: it is never left half open."""
+        self._is_stopping = True
+        self._wake.set()
         if self._accepting is not None:
-            self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
         self._counts.forget(os.getpid())
 
@@ -109,6 +119,8 @@ class EvenAcceptor:
             self.show()
             await self._until_one_waits()
             is_next = await self._give_way()
+            if self._is_stopping:
+                return
             try:
                 for _ in range(1 if is_next else MOST_AT_ONCE):
                     await self._accept_one()
@@ -119,12 +131,14 @@ class EvenAcceptor:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _until_one_waits(self) -> None:
-        loop, waits = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._listener, waits.set)
+        """Return once a connection waits, or accepting is to stop."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._listener, self._wake.set)
         try:
-            await waits.wait()
+            await self._wake.wait()
         finally:
             loop.remove_reader(self._listener)
+        self._wake.clear()
 
     async def _give_way(self) -> bool:
         """Return whether this process is the next to accept, once it is or the others have had their time."""

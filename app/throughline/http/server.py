@@ -203,7 +203,7 @@ class HttpServer(uvicorn.Server):
                 app_state=self.lifespan.state,
             )
             self._acceptor = EvenAcceptor(self._listener, self._counts, self.server_state.connections, make)
-            self._acceptor.start()
+            self._acceptor.start(on_failure=self.stop)
 
     async def on_tick(self, counter: int) -> bool:
         """Show the other processes how many connections are open. uvicorn calls this ten times a second."""

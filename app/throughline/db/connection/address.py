@@ -155,8 +155,8 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _join(name: str, values: Sequence[str]) -> str:
-    """Return the value of a parameter that stands in the URL more than once: hosts are a list, of others the last."""
-    return ",".join(values) if name == "host" else values[-1]
+    """Return the value of a parameter that stands more than once: a list of hosts or ports, of others the last."""
+    return ",".join(values) if name in {"host", "port"} else values[-1]
 
 
 def _hosts_in(url: URL, options: Mapping[str, str], places: str) -> tuple[Host, ...]:
@@ -165,7 +165,8 @@ def _hosts_in(url: URL, options: Mapping[str, str], places: str) -> tuple[Host, 
     As in libpq, `host=a,b` and `port=1,2` are lists of one length, or one port is meant for all. Raises ValueError.
     """
     if places:
-        return tuple(_host(place, DEFAULT_PORT) for place in places.split(","))
+        port = options.get("port", "")
+        return tuple(_host(place, int(port) if port.isdecimal() else DEFAULT_PORT) for place in places.split(","))
     written = str(url.port) if url.port else options.get("port", str(DEFAULT_PORT))
     ports = [int(port) for port in written.split(",")]
     if url.host:

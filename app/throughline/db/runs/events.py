@@ -310,7 +310,8 @@ _READ = sql(
 _NEXT = sql("""
     select r.id, coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
-        case when greatest((select w.stats_reset from pg_stat_wal w), pg_last_xact_replay_timestamp()) > r.started_at
+        case when r.fence > 1
+            or greatest((select w.stats_reset from pg_stat_wal w), pg_last_xact_replay_timestamp()) > r.started_at
             then r.fence * :stride + 1 else 1 end
     ) as seq
     from runs r where r.id = any(cast(:run_ids as uuid[]))
@@ -338,8 +339,9 @@ STRIDE = 100_000
 """Step between the event numbers of successive fences after a crash or a fail-over; a holder writes fewer events.
 
 The event table is unlogged, so a server crash empties it, and on a promoted standby it begins empty. New numbers then
-start beyond those that readers have seen. A crash is detected by the server's statistics, which it also resets; a
-promotion by the time of the last transaction that the server replayed as a standby.
+start beyond those that readers have seen. If a run without events had an earlier holder, they may have been lost. Of
+its first holder, a crash is detected by the server's statistics, which it also resets; a promotion by the time of the
+last transaction that the server replayed as a standby, until it is restarted.
 """
 
 PAGE_BYTES = 8_000_000
