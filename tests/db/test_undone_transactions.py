@@ -1,4 +1,4 @@
-"""Transactions that the server undoes for others are run again, as a distributed database expects it."""
+"""Transactions that the server undoes for others are run again, as a whole and not for ever."""
 
 from collections.abc import AsyncGenerator
 
@@ -15,14 +15,14 @@ from throughline.domain.errors import DatabaseUnavailable
 
 @pytest.fixture
 async def transactions(database_url: str) -> AsyncGenerator[Transactions]:
-    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5.0))
     yield Transactions(pool)
     await pool.close()
 
 
 @pytest.mark.calm("it counts tries")
 @pytest.mark.parametrize("failure", [asyncpg.SerializationError, asyncpg.DeadlockDetectedError])
-async def test_a_transaction_that_the_server_undoes_is_run_until_it_is_stored(
+async def test_a_transaction_that_the_server_undoes_often_is_stored_in_the_end(
     transactions: Transactions, conversation: Conversation, failure: type[asyncpg.PostgresError]
 ) -> None:
     tries: list[int] = []
