@@ -115,6 +115,7 @@ async def test_while_only_a_standby_answers_the_database_is_away(database_url: s
     await database.close()
 
 
+@pytest.mark.listening("it waits for the listener")
 @pytest.mark.unpooled("it is the pooler that connects to the server")
 async def test_the_listener_outlasts_the_time_without_a_primary(database_url: str) -> None:
     database = await Database.open(DatabaseConfig(url=several(database_url, NO_FOLDER)))

@@ -143,6 +143,7 @@ WAYS: dict[str, Callable[[Conversation], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.listening("it waits for the listener")
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_job_that_can_be_claimed_wakes_the_processes_that_take_jobs(
     conversation: Conversation, database_url: str, way: str

@@ -28,6 +28,8 @@ from throughline.domain.run import Claimer, Outcome, RunStatus
 from throughline.domain.service_status import Process, ProcessKind, ProcessState, QueueState, ServiceStatus
 from throughline.turn.worker.retention import SILENT_PROCESS_HOURS
 
+pytestmark = pytest.mark.listening("it is about notifications")
+
 
 @pytest.fixture
 async def elsewhere(database_url: str) -> AsyncGenerator[Database]:

@@ -94,6 +94,7 @@ async def test_how_often_a_worker_is_looked_for_does_not_depend_on_the_number_of
         await database.close()
 
 
+@pytest.mark.listening("it waits for the listener")
 async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
     database: Database, claimed: ClaimedRun, database_url: str
 ) -> None:

@@ -145,6 +145,7 @@ async def test_the_challenge_is_echoed_to_slack_only(stage: SlackStage) -> None:
     assert forged.status_code == 401
 
 
+@pytest.mark.listening("it waits for the listener")
 async def test_without_a_database_nothing_is_acknowledged_and_the_retry_is_taken(
     stage: SlackStage, database: Database
 ) -> None:
