@@ -356,6 +356,12 @@ async def test_a_claim_for_one_owner_takes_up_what_a_dead_worker_left_of_theirs(
 
 async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
+    top = await plan_of_a_claim(url)
+    return int(str(top["Shared Hit Blocks"])) + int(str(top["Shared Read Blocks"]))
+
+
+async def plan_of_a_claim(url: str) -> JsonObject:
+    """Return the plan of a claim as it was run."""
     asked: dict[str, object] = {
         "held": [],
         "most": 1,
@@ -367,8 +373,8 @@ async def pages_read(url: str) -> int:
         "max_running_of_owner": 250,
     }
     plan = await run_sql(url, f"explain (analyze, buffers, format json) {CLAIM.text}", *CLAIM.arguments(asked))
-    top = json.loads(str(plan[0][0]))[0]["Plan"]
-    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+    top: JsonObject = json.loads(str(plan[0][0]))[0]["Plan"]
+    return top
 
 
 @pytest.mark.slow
@@ -382,6 +388,28 @@ async def test_a_claim_does_not_read_the_queue(database: Database, database_url:
         read.append(await pages_read(database_url))
 
     assert read[1] < 2 * read[0] + 50
+
+
+ENDED = """
+    insert into runs (id, session_id, owner_id, agent, input, source, status)
+    select gen_random_uuid(), $1, $2, 'assistant', '{"content": "Hi", "metadata": {}}', 'api', 'succeeded'
+    from generate_series(1, 5000)
+"""
+
+
+async def test_a_claim_reads_no_ended_runs_of_a_long_session(database: Database, database_url: str) -> None:
+    conversation = await conversation_of(database, "anna")
+    await run_sql(database_url, ENTRIES, conversation.owner_id, 5_000)
+    await run_sql(database_url, "update runs set status = 'succeeded'")  # the planner expects short sessions
+    await run_sql(database_url, ENDED, conversation.session.id, conversation.owner_id)
+    await conversation.submit()
+    await run_sql(database_url, "vacuum (analyze) runs")
+
+    nodes = list(nodes_of(await plan_of_a_claim(database_url)))
+
+    scans = [node for node in nodes if "session_id" in str(node.get("Index Cond", ""))]
+    assert {node["Index Name"] for node in scans} == {"runs_line"}
+    assert max(float(str(node["Actual Rows"])) for node in scans) <= 1
 
 
 @pytest.fixture

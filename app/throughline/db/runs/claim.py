@@ -111,9 +111,10 @@ _CLAIM = """
 _CANDIDATES = "2"
 """Number of runs that a claim chooses for each one that it wants, since other claims may have locked the first ones."""
 
+# The comparison of ids keeps the planner from `runs_of_session`, in which it would read all runs of a long session.
 _IS_HEAD = """r.owner_id = o.owner_id and r.status = 'queued' and not exists (
-                select 1 from runs e where e.session_id = r.session_id
-                    and (e.status in ('running', 'waiting') or (e.status = 'queued' and e.seq < r.seq)))"""
+                select 1 from runs e where e.session_id = r.session_id and e.id <> r.id
+                    and e.status in ('queued', 'running', 'waiting') and (e.status <> 'queued' or e.seq < r.seq))"""
 
 
 CLAIM = sql(
