@@ -10,15 +10,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.conversations import open_conversation
-from fakes.raw_sql import hold_rows
+from fakes.pooler import shared_address
+from fakes.raw_sql import ExplainedTransactions, hold_rows, nodes_of, run_sql
 from fakes.slack_delivery import IDENTITY, DeliveryStage, SlackStage, begun
 from fakes.slack_double import TEAM, Person, Said, say
 from fakes.slack_double.payloads import left, message
+from throughline.db.connection.pool import ConnectionPool, PoolConfig, Statement
+from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.slack.maintenance import Maintenance
 from throughline.slack.store.conversations import Asker
-from throughline.slack.store.people import EmailLink, SlackId, guest_name
+from throughline.slack.store.people import HAND_OVER, EmailLink, SlackId, guest_name
 
 ANNA = Person("U0ANNA001", "Anna", "anna@example.com")
 GUEST = f"slack:{TEAM}:U0ANNA001"
@@ -229,6 +232,36 @@ async def test_a_guest_and_a_user_with_sessions_of_the_same_idempotency_key_can_
 
     owned = await stage.rows("select id, idempotency_key from sessions where owner_id = $1", anna.owner_id)
     assert set(owned) == {(guest.session.id, None), (anna.session.id, "k1")}
+
+
+RUNS_OF_OTHERS = """
+    with made as (
+        insert into sessions (id, owner_id, agent, source, metadata)
+        select gen_random_uuid(), $1, 'assistant', 'api', '{}' from generate_series(1, 5000) returning id
+    )
+    insert into runs (id, session_id, owner_id, agent, input, source, status)
+    select gen_random_uuid(), id, $1, 'assistant', '{"content": "Hi", "metadata": {}}', 'api', 'succeeded' from made
+"""
+
+
+@pytest.mark.parametrize("moved", HAND_OVER)
+async def test_what_a_guest_hands_over_is_found_without_reading_what_others_have(
+    database: Database, database_url: str, moved: Statement
+) -> None:
+    other = await open_conversation(database, owner="other")
+    guest = await open_conversation(database, owner="guest")
+    await guest.submit()
+    await run_sql(database_url, RUNS_OF_OTHERS, other.owner_id)
+    await run_sql(database_url, "analyze sessions, runs")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    transactions = ExplainedTransactions(pool, moved.text)
+
+    await transactions.fetch(moved, user_id=await database.users.get_or_create("anna"), guest_id=guest.owner_id)
+    await pool.close()
+
+    nodes = list(nodes_of(transactions.plan))
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] != "memories"]
+    assert sum(float(str(node.get("Rows Removed by Filter", 0))) for node in nodes) < 10
 
 
 async def test_a_guest_and_a_user_with_sessions_of_the_same_external_id_can_be_linked(stage: SlackStage) -> None:

@@ -176,12 +176,15 @@ _NAMED = sql("""
     where slack_user_id = :slack_user_id and team_id = coalesce(nullif(:team_id, ''), team_id)
     order by team_id for update
 """)
-_HAND_OVER = (
+HAND_OVER = (
     sql("""
         update runs r set idempotency_key = null where r.owner_id = :guest_id and r.idempotency_key in (
             select k.idempotency_key from runs k where k.owner_id = :user_id and k.idempotency_key is not null)
     """),
-    sql("update runs set owner_id = :user_id where owner_id = :guest_id"),
+    sql("""
+        update runs r set owner_id = :user_id from sessions s
+        where s.owner_id = :guest_id and r.session_id = s.id and r.owner_id = :guest_id
+    """),
     sql("""
         update sessions s set idempotency_key = null where s.owner_id = :guest_id and s.idempotency_key in (
             select k.idempotency_key from sessions k where k.owner_id = :user_id and k.idempotency_key is not null)
@@ -195,7 +198,8 @@ _HAND_OVER = (
 )
 """Statements that move a guest's runs, sessions and memories to a user.
 
-If guest and user have used the same idempotency key or external id, the user keeps it and the guest's is cleared.
+If guest and user have used the same idempotency key or external id, the user keeps it and the guest's is cleared. Runs
+are found by their sessions, because no index has the owners of all runs.
 """
 
 _ADD_CODE = sql("""
@@ -321,7 +325,7 @@ async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple
     await tx.fetch(_LINK, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id, linked_by=linked_by)
     if guest_id is None or guest_id == user_id:
         return
-    for statement in _HAND_OVER:
+    for statement in HAND_OVER:
         await tx.fetch(statement, user_id=user_id, guest_id=guest_id)
 
 
