@@ -365,3 +365,19 @@ async def test_a_report_reads_only_the_months_of_its_time(stage: Stage, database
     assert found.calls == 1
     assert name_of(MODEL_CALLS, now) in read
     assert old not in read
+
+
+async def test_what_a_session_used_is_found_without_reading_what_others_used(stage: Stage, database_url: str) -> None:
+    usage, other = stage.database.usage, await stage.database.users.get_or_create("other")
+    await usage.store_calls(Payer(other), [CALL] * 5_000)
+    await usage.store_calls(Payer(stage.owner_id, stage.session.id), [CALL])
+    await run_sql(database_url, "analyze model_calls")
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 5.0))
+    transactions = ExplainedTransactions(pool, "model_calls")
+
+    used = await UsageRepository(transactions).of_session(stage.owner_id, stage.session.id)
+    await pool.close()
+
+    nodes = [node for node in nodes_of(transactions.plan) if "Relation Name" in node]
+    assert used.output_tokens == 5
+    assert sum(float(str(node.get("Rows Removed by Filter", 0))) for node in nodes) < 10

@@ -107,7 +107,8 @@ _REPORT = """
 
 _OF_SESSION = sql(
     """
-    select {sums} from model_calls c where c.session_id = :session_id and c.id >= :first_id
+    select {sums} from model_calls c
+    where c.owner_id = :owner_id and c.session_id = :session_id and c.id >= :first_id
 """,
     sums=_SUMS,
 )
@@ -137,13 +138,15 @@ class UsageRepository(Repository):
             running=tuple(Spending(int(tokens), cost_usd) for tokens, cost_usd in row["running"]),
         )
 
-    async def of_session(self, session_id: SessionId) -> Usage:
-        """Return what the calls made for a session have used together; all None without calls.
+    async def of_session(self, owner_id: UserId, session_id: SessionId) -> Usage:
+        """Return what the calls that the owner pays for the session have used together; all None without calls.
 
         All calls since the session's id was made are read, so the session should be new.
         """
         first = earlier_id(session_id, SESSION_CLOCK_DIFFERENCE)
-        rows = await self._transactions.fetch(_OF_SESSION, session_id=session_id, first_id=first)
+        rows = await self._transactions.fetch(
+            _OF_SESSION, owner_id=owner_id, session_id=session_id, first_id=first
+        )
         return usage_from(rows[0])
 
     async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:

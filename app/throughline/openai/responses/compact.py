@@ -74,7 +74,7 @@ async def compact_conversation(request: Request, call: Writer) -> Response:
     wanted = SummaryRequest(instructions=body.instructions or "")
     done = await call.services.summarize_now(call.owner_id, session.id, wanted)
     item = make_compaction_item(done.session.conversation_summary, await _uncovered(call, done.session))
-    usage = await call.services.database.usage.of_session(session.id)
+    usage = await call.services.database.usage.of_session(call.owner_id, session.id)
     compacted: JsonDict = {
         "id": f"resp_{new_id().hex}",
         "object": "response.compaction",
