@@ -164,11 +164,13 @@ async def test_the_usage_of_a_session_is_found_however_wrong_a_clock_is(
     session_id, call_id = first_id(time), first_id(time + timedelta(seconds=1))
     await run_sql(
         database_url,
-        "insert into model_calls (id, session_id, model, purpose, input_tokens) values ($1, $2, 'm', 'summary', 7)",
+        "insert into model_calls (id, owner_id, session_id, model, purpose, input_tokens) "
+        "values ($1, $2, $3, 'm', 'summary', 7)",
         call_id,
+        conversation.owner_id,
         session_id,
     )
 
-    used = await conversation.database.usage.of_session(SessionId(session_id))
+    used = await conversation.database.usage.of_session(conversation.owner_id, SessionId(session_id))
 
     assert used == Usage(7)

@@ -144,9 +144,7 @@ class UsageRepository(Repository):
         All calls since the session's id was made are read, so the session should be new.
         """
         first = earlier_id(session_id, SESSION_CLOCK_DIFFERENCE)
-        rows = await self._transactions.fetch(
-            _OF_SESSION, owner_id=owner_id, session_id=session_id, first_id=first
-        )
+        rows = await self._transactions.fetch(_OF_SESSION, owner_id=owner_id, session_id=session_id, first_id=first)
         return usage_from(rows[0])
 
     async def report(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
