@@ -308,6 +308,7 @@ async def test_markup_and_hostile_text_are_stored_as_a_person_reads_them(stage: 
     assert await stage.run_texts() == ["<b> & our site (https://example.com) #general @here @U0BERT001 \ufffd \ufffd"]
 
 
+@pytest.mark.calm("a retry is logged")
 async def test_nothing_people_write_and_no_secret_is_logged(
     stage: SlackStage, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
