@@ -30,6 +30,9 @@ LOOKS, LOOK_SECONDS = 10, 0.002
 MOST_AT_ONCE = 8
 """Connections that are accepted together after the others have not taken them."""
 
+START_SECONDS = 5.0
+"""Longest time until an accepted connection has begun: with uvloop one whose protocol fails then never does."""
+
 PAUSE_SECONDS = 1.0
 """Pause after the system had no room for another connection, for example no file descriptor."""
 
@@ -152,7 +155,8 @@ class EvenAcceptor:
     async def _accept_one(self) -> None:
         connection, _ = self._listener.accept()
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
         except BaseException:
             connection.close()
             raise
