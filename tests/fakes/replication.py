@@ -89,7 +89,9 @@ class Server:
 
     async def restart(self) -> None:
         """Stop the server as for an upgrade, and start it again."""
+        assert self._process is not None
         await asyncio.to_thread(self.run, "pg_ctl", "-D", str(self.cluster), "-m", "fast", "-w", "stop")
+        self._process.wait()
         await self.start()
 
     def kill(self) -> None:
