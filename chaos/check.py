@@ -8,6 +8,7 @@ from chaos.client_log import ClientLog, Sent
 from chaos.findings import Fault, Finding
 from chaos.messages import answer_to
 from chaos.stored import Stored, StoredJob, StoredMessage, StoredRun, StoredSession, StoredSummary
+from throughline.db.runs.events import STRIDE
 
 ABANDONED = "run_abandoned"
 MOST_ATTEMPTS = 3
@@ -196,17 +197,22 @@ def _cursor(session: StoredSession, versions: Sequence[StoredSummary]) -> Iterat
 
 
 def _events(stored: Stored) -> Iterator[Finding]:
-    """The events of an ended run are numbered from 1 without a gap, and end once, with its end."""
+    """The events of an ended run are numbered without a gap, and end once, with its end."""
     by_run = _grouped(stored.events, lambda event: event.run_id)
     for run in stored.runs:
         if run.status in {"queued", "running"}:
             continue
         events = by_run.get(run.id, ())
-        if [event.seq for event in events] != list(range(1, len(events) + 1)):
+        if not has_no_gap([event.seq for event in events]):
             yield Finding(Fault.EVENTS, f"run {run.id}: numbers {[event.seq for event in events][:12]}")
         ends = [event for event in events if event.type in LAST_EVENTS]
         if len(ends) != 1 or events[-1] is not ends[0]:
             yield Finding(Fault.EVENTS, f"run {run.id}: {len(ends)} last events among {len(events)}")
+
+
+def has_no_gap(numbers: Sequence[int]) -> bool:
+    """Return whether event numbers follow each other, from 1 or behind those of holders that stored nothing."""
+    return not numbers or (numbers[0] % STRIDE == 1 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)))
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, tuple[Item, ...]]:

@@ -284,6 +284,7 @@ def test_a_whole_database_has_no_findings() -> None:
         pytest.param(with_run(status="failed", error="internal_error"), Fault.FAILED, id="a run that failed"),
         pytest.param(with_run(status="cancelled"), Fault.FAILED, id="a run nobody cancelled"),
         pytest.param(with_events((1, "run.started"), (3, "run.completed")), Fault.EVENTS, id="a gap in the events"),
+        pytest.param(with_events((2, "run.started"), (3, "run.completed")), Fault.EVENTS, id="no first event"),
         pytest.param(with_events((1, "run.started"), (2, "message.delta")), Fault.EVENTS, id="events without an end"),
         pytest.param(with_summaries(), Fault.SUMMARY, id="a cursor without a summary"),
         pytest.param(with_summaries(A_HOLE), Fault.SUMMARY, id="a hole in a summary"),

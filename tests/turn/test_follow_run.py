@@ -155,17 +155,6 @@ async def test_readers_of_a_run_that_is_given_back_are_told_to_forget_what_they_
     assert seen[1].event == AnswerReset(1)
 
 
-async def test_a_run_of_which_nothing_was_shown_is_given_back_silently(conversation: Conversation) -> None:
-    claimed = await conversation.start()
-
-    await conversation.database.runs.give_back(claimed.lease)
-
-    assert await conversation.database.events.read_events(claimed.run.id, 0) == ()
-    again = await claim_again(conversation)
-
-    assert again.next_event == again.lease.fence * STRIDE + 1
-
-
 async def test_giving_back_twice_tells_readers_once(conversation: Conversation) -> None:
     claimed = await conversation.start()
     await show(conversation, claimed, "half")
@@ -185,7 +174,7 @@ async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_behind_a
     reading = asyncio.create_task(read(following.events(claimed.run), seen))
     await show(conversation, claimed, "a", "b", "c")
     await until_shown(seen, 3)
-    await crash(database_url)
+    await run_sql(database_url, "truncate run_events")  # as a crash of the server does
 
     await conversation.database.runs.give_back(claimed.lease)
     again = await claim_again(conversation)
@@ -201,21 +190,30 @@ async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_behind_a
     ]
 
 
-async def crash(url: str) -> None:
-    """What a crash of the server does: the events' table is empty, and all runs began before its statistics did."""
-    await run_sql(url, "truncate run_events")
-    await run_sql(url, "update runs set started_at = (select stats_reset - interval '1 second' from pg_stat_wal)")
-
-
 async def test_numbers_go_on_behind_all_that_an_earlier_holder_may_have_shown(
+    conversation: Conversation, database_url: str
+) -> None:
+    begins = [(await conversation.start()).next_event]
+    for _ in range(2):
+        await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+        begins.append((await claim_again(conversation)).next_event)
+
+    assert begins == [1, 2 * STRIDE + 1, 4 * STRIDE + 1]
+
+
+async def test_a_crash_during_a_second_try_hides_nothing_from_its_readers(
     conversation: Conversation, database_url: str
 ) -> None:
     await conversation.start()
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+    second = await claim_again(conversation)
+    await show(conversation, second, "a", "b")
+    await run_sql(database_url, "truncate run_events")
 
-    again = await claim_again(conversation)
+    await conversation.database.runs.give_back(second.lease)
 
-    assert again.next_event == again.lease.fence * STRIDE + 1
+    seen = await conversation.database.events.read_events(second.run.id, second.next_event + 1)
+    assert [event.event for event in seen] == [AnswerReset(2)]
 
 
 async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(

@@ -2,7 +2,7 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
-from throughline.db.runs.events import next_event, next_events, store_events
+from throughline.db.runs.events import first_events, next_event, store_events
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.events import AnswerReset, NewEvent
@@ -186,7 +186,7 @@ async def claim_runs(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     else:
         rows = await tx.fetch(_CLAIM_OF_OWNER, only_for=claimer.only_for, **asked)
     runs = [(run_from(row), row["fence"]) for row in rows if row["id"] is not None]
-    numbers = await next_events(tx, [run.id for run, fence in runs if fence > 1])
+    numbers = await first_events(tx, [run.id for run, fence in runs if fence > 1])
     return ClaimedRuns(
         tuple(
             ClaimedRun(run=run, lease=Lease(run.id, fence, run.session_id), next_event=numbers.get(run.id, 1))
@@ -196,18 +196,14 @@ async def claim_runs(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     )
 
 
-async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
+async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> NewEvent | None:
     """Put the run back into the queue, without counting the attempt unless `counts`; None if the lease is lost.
 
-    If readers may have seen events of the attempt, store the event `reset`, after which they discard those. Return the
-    stored events, empty if none was needed.
+    Store the event `reset`, after which readers discard what they have seen of the attempt, and return it.
     """
     rows = await tx.fetch(_GIVE_BACK, id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:
         return None
-    first_free = await next_event(tx, lease.run_id)
-    if first_free == 1:
-        return ()
-    events = (NewEvent(first_free, AnswerReset(rows[0]["attempt"] + 1)),)
-    await store_events(tx, lease.run_id, events)
-    return events
+    reset = NewEvent(await next_event(tx, lease.run_id), AnswerReset(rows[0]["attempt"] + 1))
+    await store_events(tx, lease.run_id, [reset])
+    return reset

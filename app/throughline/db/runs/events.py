@@ -310,9 +310,7 @@ _READ = sql(
 _NEXT = sql("""
     select r.id, coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
-        case when r.fence > 1
-            or greatest((select w.stats_reset from pg_stat_wal w), pg_last_xact_replay_timestamp()) > r.started_at
-            then r.fence * :stride + 1 else 1 end
+        greatest(2 * r.fence - :strides_back, 0) * :stride + 1
     ) as seq
     from runs r where r.id = any(cast(:run_ids as uuid[]))
 """)
@@ -336,12 +334,11 @@ COMPACTION_RUNS = 100
 """Newest runs of a session whose events are searched for compactions: each may have hundreds of events."""
 
 STRIDE = 100_000
-"""Step between the event numbers of successive fences after a crash or a fail-over; a holder writes fewer events.
+"""Step between the event numbers of a run's holder, of what is stored behind its lease, and of the next holder.
 
-The event table is unlogged, so a server crash empties it, and on a promoted standby it begins empty. New numbers then
-start beyond those that readers have seen. If a run without events had an earlier holder, they may have been lost. Of
-its first holder, a crash is detected by the server's statistics, which it also resets; a promotion by the time of the
-last transaction that the server replayed as a standby, until it is restarted.
+The event table is unlogged, so a server crash empties it, and on a promoted standby it begins empty. A run without
+stored events is therefore numbered on beyond all that its earlier holders may have shown to readers: each writes fewer
+events than this. Its first holder begins at 1.
 """
 
 PAGE_BYTES = 8_000_000
@@ -424,15 +421,20 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
     return event_parameters([new.seq for new in events], [as_stored(new.event) for new in events])
 
 
-async def next_events(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
-    """Return the first unused event number of each run; 1 if no reader can have seen any event of it.
-
-    If a crash or a fail-over may have emptied the event table, it is beyond all numbers of earlier holders (STRIDE).
-    """
-    rows = await tx.fetch(_NEXT, run_ids=list(run_ids), stride=STRIDE) if run_ids else ()
-    return {RunId(row["id"]): int(row["seq"]) for row in rows}
+async def first_events(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
+    """Return the first event number for the new holder of each run, beyond all that readers have seen (STRIDE)."""
+    return await _next(tx, run_ids, strides_back=2)
 
 
 async def next_event(tx: Statements, run_id: RunId) -> int:
-    """Return the first unused event number of the run, as `next_events` does."""
-    return (await next_events(tx, [run_id])).get(run_id, 1)
+    """Return the first event number behind the run's last holder, beyond all that readers have seen (STRIDE).
+
+    It is 1 if the run was never held.
+    """
+    return (await _next(tx, [run_id], strides_back=1)).get(run_id, 1)
+
+
+async def _next(tx: Statements, run_ids: Collection[RunId], *, strides_back: int) -> Mapping[RunId, int]:
+    asked = {"run_ids": list(run_ids), "stride": STRIDE, "strides_back": strides_back}
+    rows = await tx.fetch(_NEXT, **asked) if run_ids else ()
+    return {RunId(row["id"]): int(row["seq"]) for row in rows}

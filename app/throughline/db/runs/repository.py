@@ -154,9 +154,9 @@ class RunRepository:
         self._notifier.announce_work()
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
-        events = await self._transactions.run(lambda tx: give_back(tx, lease, counts=counts))
-        if events is not None:
-            self._notifier.announce_events(lease.run_id, events)
+        reset = await self._transactions.run(lambda tx: give_back(tx, lease, counts=counts))
+        if reset is not None:
+            self._notifier.announce_events(lease.run_id, [reset])
             self._notifier.announce_work()
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
