@@ -84,15 +84,20 @@ NO_TLS = "The server accepts no TLS connections, but the sslmode of DATABASE_URL
 _REJECTED = "rejected SSL upgrade"
 """A part of asyncpg's text for a refused TLS upgrade. The exception's class, ConnectionError, has other causes, too."""
 
-_CONFLICTS = {"40001", "40P01", "23505"}
+ROLLED_BACK = frozenset({"40001", "40P01"})
+"""SQLSTATEs of a serialization failure and a deadlock: nothing of the transaction was stored."""
+
+KEY_TAKEN = "23505"
+"""SQLSTATE of a unique key that a concurrent transaction inserted first."""
+
+LOCK_NOT_FREE = "55P03"
+"""SQLSTATE of a lock that was waited for too long."""
+
+_CONFLICTS = ROLLED_BACK | {KEY_TAKEN}
 """SQLSTATEs of conflicts that a retry resolves.
 
-They are serialization failure, deadlock, and a unique key that a concurrent transaction inserted first. Primary keys
-count too: a transaction whose answer was lost may still commit while its repetition inserts the same ids.
+Primary keys count too: a transaction whose answer was lost may still commit while its repetition inserts the same ids.
 """
-
-_ROLLED_BACK = {"40001", "40P01"}
-"""SQLSTATEs of a serialization failure and a deadlock: nothing of the transaction was stored."""
 
 _LOST_CLASSES = ("08", "57P", "25P03", "25P04")
 """SQLSTATE prefixes of lost connections: broken, closed by an operator, or ended by a transaction time limit."""
@@ -105,7 +110,7 @@ _GONE = "23503"
 
 _BUSY = {
     "57014": "took too long over a statement",
-    "55P03": "waited too long for a lock",
+    LOCK_NOT_FREE: "waited too long for a lock",
 }
 _FULL_CLASSES = {"53300": "has no connection left", "53": "is out of resources"}
 _TEMPORARY_CLASSES = {
@@ -151,7 +156,7 @@ def _explain_code(error: BaseException, code: str) -> DatabaseFailure:
     if refused is not None:
         return DatabaseFailure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
-        is_rolled_back, words = code in _ROLLED_BACK, "The database was too busy with the same rows."
+        is_rolled_back, words = code in ROLLED_BACK, "The database was too busy with the same rows."
         return DatabaseFailure(_unavailable(words), is_repeatable=True, is_rolled_back=is_rolled_back)
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return DatabaseFailure(_lost(READ_ONLY), is_repeatable=True)

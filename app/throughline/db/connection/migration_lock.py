@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from throughline.db.connection.failures import DRIVER_ERRORS, sqlstate
+from throughline.db.connection.failures import DRIVER_ERRORS, KEY_TAKEN, LOCK_NOT_FREE, ROLLED_BACK, sqlstate
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.execution.error_boundary import running_concurrently
 
@@ -35,7 +35,7 @@ _CREATE = text(
 """The table as Alembic would create it."""
 
 _HAS_NO_TABLE = "42P01"
-_IS_TAKEN = {"55P03", "23505", "42P07", "40001", "40P01"}
+_IS_TAKEN = ROLLED_BACK | {LOCK_NOT_FREE, KEY_TAKEN, "42P07"}
 """SQLSTATEs of a lock that another process holds, or of a table that another process creates."""
 
 

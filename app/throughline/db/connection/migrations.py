@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from alembic import command
 from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.connector import Connector
-from throughline.db.connection.failures import DRIVER_ERRORS, explain, sqlstate
+from throughline.db.connection.failures import DRIVER_ERRORS, LOCK_NOT_FREE, ROLLED_BACK, explain, sqlstate
 from throughline.db.connection.migration_lock import migration_lock
 from throughline.db.connection.pool import SESSION_SETTINGS
 from throughline.domain.errors import DatabaseUnusable
@@ -27,9 +27,8 @@ OLDEST_SERVER = 150_000
 PAUSES_SECONDS = (1.0, 4.0)
 """Pauses before a migration is run again."""
 
-_REPEATED = {"55P03", "40001", "40P01"}
-"""SQLSTATEs after which a migration is run again: of a lock held too long, perhaps by a process that was just killed,
-of a serialization failure, and of a deadlock."""
+_REPEATED = ROLLED_BACK | {LOCK_NOT_FREE}
+"""SQLSTATEs after which a migration is run again. A lock may be held by a process that was just killed."""
 
 UNRELEASED = frozenset(f"{number:04}" for number in range(1, 47))
 """Revisions of development versions, whose databases cannot be upgraded."""
