@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -13,9 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import Usage
 from throughline.llm.providers import ModelName
-
-if TYPE_CHECKING:
-    from genai_prices import Usage as PricedUsage
 
 PER_TOKENS = 1_000_000
 KNOWN_NAMES = 1_000
@@ -87,34 +84,30 @@ def read_prices(path: Path | None) -> Prices:
 
 def _listed_cost(model: ModelName, address: str, usage: Usage) -> Decimal | None:
     """Return the cost by the package's table; None if it does not know the model or the server."""
-    from genai_prices import Usage as PricedUsage  # noqa: PLC0415  # its table takes half a second to load
-
     names = (model.provider.name, model.model, address)
     if usage.input_tokens is None or usage.output_tokens is None or not _is_listed(*names):
         return None
-    priced = PricedUsage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_tokens or 0,
-        cache_write_tokens=usage.cache_write_tokens or 0,
-    )
-    return _price(priced, *names)
+    return _price(usage, *names)
 
 
 @lru_cache(maxsize=KNOWN_NAMES)
 def _is_listed(provider: str, model: str, address: str) -> bool:
     """Return whether the package's table has the model; it searches all names each time for one that it lacks."""
-    from genai_prices import Usage as PricedUsage  # noqa: PLC0415  # its table takes half a second to load
-
-    return _price(PricedUsage(), provider, model, address) is not None
+    return _price(Usage(0, 0), provider, model, address) is not None
 
 
-def _price(usage: "PricedUsage", provider: str, model: str, address: str) -> Decimal | None:
-    from genai_prices import calc_price  # noqa: PLC0415  # its table takes half a second to load
+def _price(usage: Usage, provider: str, model: str, address: str) -> Decimal | None:
+    import genai_prices  # noqa: PLC0415  # its table takes half a second to load
 
+    priced = genai_prices.Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens or 0,
+        cache_write_tokens=usage.cache_write_tokens or 0,
+    )
     try:
         if address:
-            return calc_price(usage, model, provider_api_url=address).total_price
-        return calc_price(usage, model, provider_id=provider).total_price
+            return genai_prices.calc_price(priced, model, provider_api_url=address).total_price
+        return genai_prices.calc_price(priced, model, provider_id=provider).total_price
     except (LookupError, ValueError):  # ValueError: more cached tokens than tokens, as some servers report them
         return None
