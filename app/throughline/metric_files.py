@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import structlog
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -25,10 +24,9 @@ ADDED_UP = ("counter", "histogram", "summary")
 """Kinds of metrics whose values are added up, also those of ended processes. A file's name begins with its kind."""
 
 LOCK = "lock"
+_FOLDER, _FILE = os.O_RDONLY | os.O_DIRECTORY, os.O_RDWR | os.O_CREAT
 MERGED = "ended"
 """Stands in the names of merged files where others have the id of their process."""
-
-log = structlog.get_logger(__name__)
 
 
 @contextmanager
@@ -47,18 +45,14 @@ def open_folder() -> Generator[Path]:
 @contextmanager
 def held(folder: Path | str) -> Generator[None]:
     """Hold a lock on the folder: it is in use, also for systemd-tmpfiles (tmpfiles.d, "Age")."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with _locked(folder, _FOLDER, fcntl.LOCK_SH):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def reading(folder: Path | str) -> Generator[None]:
     """Keep the supervisor from merging files while they are read: values would be missing, or be counted twice."""
-    with _locked(Path(folder), fcntl.LOCK_SH):
+    with _locked(Path(folder, LOCK), _FILE, fcntl.LOCK_SH):
         yield
 
 
@@ -76,16 +70,10 @@ class MetricFiles:
         """
         mark_process_dead(pid, str(self._folder))  # type: ignore[no-untyped-call]  # ships none for it
         self._ended.add(pid)
-        try:
-            with _locked(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                for kind in ADDED_UP:
-                    self._merge(kind)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            log.warning("metrics of ended processes not merged", error=error.strerror or type(error).__name__)
-            return
-        self._ended.clear()
+        with suppress(BlockingIOError), _locked(self._folder / LOCK, _FILE, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            for kind in ADDED_UP:
+                self._merge(kind)
+            self._ended.clear()
 
     def _merge(self, kind: str) -> None:
         ended = [path for pid in self._ended if (path := self._folder / f"{kind}_{pid}.db").exists()]
@@ -123,26 +111,24 @@ def _written(values: Mapping[str, float]) -> bytes:
 
 
 @contextmanager
-def _locked(folder: Path, operation: int) -> Generator[None]:
-    """Lock the folder's files. Raises BlockingIOError if the operation has LOCK_NB and the lock is not free."""
-    with (folder / LOCK).open("ab") as file:
-        fcntl.flock(file, operation)
+def _locked(path: Path | str, flags: int, operation: int) -> Generator[None]:
+    """Lock a file or folder. Raises BlockingIOError if the operation has LOCK_NB and the lock is not free."""
+    descriptor = os.open(path, flags, mode=0o600)
+    try:
+        fcntl.flock(descriptor, operation)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_abandoned() -> None:
     """Remove the folders that supervisors of this user left when they were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with suppress(OSError):
+        with suppress(OSError):  # it is no folder, or a process holds it
             _remove_unheld(folder)
 
 
 def _remove_unheld(folder: Path) -> None:
-    """Remove the folder. Raises OSError if a process holds it, or if it is no folder or another user's."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(descriptor).st_uid == os.getuid():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if folder.lstat().st_uid == os.getuid():
+        with _locked(folder, _FOLDER | os.O_NOFOLLOW, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(folder)
-    finally:
-        os.close(descriptor)
