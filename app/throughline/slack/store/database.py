@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+from sqlalchemy import inspect
+
+from throughline.db.connection.pool import Statement
 from throughline.db.connection.signals import Signal
 from throughline.db.database import Database
 from throughline.db.front_end_storage import ExpiringRows, FrontEndStorage
 from throughline.db.retention import delete_batch
 from throughline.db.statements.sql import sql
+from throughline.db.tables.columns import Base
 from throughline.slack.store import tables
 from throughline.slack.store.conversations import SlackConversations
 from throughline.slack.store.inbox import InboxConfig, SlackInbox
@@ -18,30 +22,28 @@ KEPT_HOURS = 168
 EARLY_EDIT_HOURS = 24
 
 _PEOPLE = "select p.team_id, p.slack_user_id from slack_users p where p.user_id = :id"
-_EVENTS, _DELIVERIES = tables.SlackEventRow.__tablename__, tables.SlackDeliveryRow.__tablename__
+
+
+def _batch(rows: type[Base], old: str, *, change: str = "") -> Statement:
+    key = ", ".join(column.name for column in inspect(rows).primary_key)
+    return delete_batch(rows.__tablename__, old, key=key, change=change)
+
+
 STORAGE = FrontEndStorage(
     expiring={
-        "slack_events": ExpiringRows(
-            KEPT_HOURS, delete_batch(_EVENTS, "created_at < {before}", key="team_id, event_id")
-        ),
-        "slack_deliveries": ExpiringRows(KEPT_HOURS, delete_batch(_DELIVERIES, "finished_at < {before}")),
-        "slack_departures": ExpiringRows(
-            KEPT_HOURS,
-            delete_batch(
-                "slack_departures", "created_at < {before}", key="team_id, channel_id, reader_team_id, reader_id"
-            ),
-        ),
+        "slack_events": ExpiringRows(KEPT_HOURS, _batch(tables.SlackEventRow, "created_at < {before}")),
+        "slack_deliveries": ExpiringRows(KEPT_HOURS, _batch(tables.SlackDeliveryRow, "finished_at < {before}")),
+        "slack_departures": ExpiringRows(KEPT_HOURS, _batch(tables.SlackDepartureRow, "created_at < {before}")),
         # An edit whose message no longer arrives is cleared; its row is kept.
         "slack_early_edits": ExpiringRows(
             EARLY_EDIT_HOURS,
-            delete_batch(
-                _EVENTS,
+            _batch(
+                tables.SlackEventRow,
                 "early_edit is not null and cast(message_ts as numeric) < extract(epoch from {before})",
-                key="team_id, event_id",
                 change="set early_edit = null",
             ),
         ),
-        "slack_link_codes": ExpiringRows(0, delete_batch("slack_link_codes", "expires_at < {before}", key="code_hash")),
+        "slack_link_codes": ExpiringRows(0, _batch(tables.SlackLinkCodeRow, "expires_at < {before}")),
     },
     erased=(
         ("", sql("delete from slack_link_codes where user_id = :id")),
