@@ -14,6 +14,7 @@ UVICORN = ("uvicorn", "0.54.0")
 CHAT = "langchain_core.language_models.chat_models:BaseChatModel."
 WIRE = "langchain_openai.chat_models.base:BaseChatOpenAI."
 HTTP = "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol"
+CYCLE = "uvicorn.protocols.http.httptools_impl:RequestResponseCycle"
 SOCKET = "uvicorn.protocols.websockets.websockets_sansio_impl:WebSocketsSansIOProtocol"
 
 CALLED = (
@@ -37,6 +38,7 @@ CALLED = (
     (UVICORN, f"{HTTP}._should_upgrade", "(self)"),
     (UVICORN, f"{HTTP}._unsupported_upgrade_warning", "(self)"),
     (UVICORN, f"{HTTP}.send_400_response", "(self, msg)"),
+    (UVICORN, f"{HTTP}.shutdown", "(self)"),
     (UVICORN, f"{SOCKET}.keepalive_timeout", "(self)"),
     (UVICORN, f"{SOCKET}.handle_parser_exception", "(self)"),
 )
@@ -47,6 +49,7 @@ HELD = (
     (("langchain-google-genai", "4.4.2"), "google.genai:Client", ("_api_client",)),
     (GOOGLE, "google.genai._api_client:BaseApiClient", ("_http_options", "_async_httpx_client", "httpx_async_client")),
     (UVICORN, HTTP, ("pipeline", "cycle", "parser", "url", "headers", "flow", "connections", "app_state")),
+    (UVICORN, CYCLE, ("keep_alive", "response_started", "response_complete", "more_body", "disconnected")),
     (UVICORN, SOCKET, ("conn", "handshake_initiated", "transport")),
     (("asyncpg", "0.32.0"), "asyncpg.connection:Connection", ("_server_caps",)),
     (("asyncpg", "0.32.0"), "asyncpg.connection:_detect_server_capabilities", ("jit",)),

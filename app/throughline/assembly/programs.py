@@ -54,7 +54,8 @@ from throughline.system_clock import SystemClock
 MOST_CONNECTIONS = 100
 """Most connections, for monitoring only: a process with many turns needs its file descriptors elsewhere."""
 
-CLOSING_SECONDS = 1.0
+CLOSING_SECONDS = 2.0
+"""Longer than a connection lingers that has sent no request."""
 
 
 @asynccontextmanager

@@ -3,6 +3,8 @@
 It also limits the number of connections. Without limits, a silent or slow client would keep its connection for ever,
 and endless headers, trailers or requests would fill the memory. `http/server.py` hands the class to uvicorn, which
 does the rest of HTTP.
+
+When the server stops, no client loses a request that it has sent: see `LimitedProtocol.shutdown`.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from uvicorn.server import ServerState
 
 from throughline.domain.errors import ThroughlineError
 from throughline.http.problem_documents import error_problem
-from throughline.http.route_errors import HeadTooLarge, HeadTooSlow, MalformedRequest
+from throughline.http.route_errors import HeadTooLarge, HeadTooSlow, MalformedRequest, ServiceStopping
 
 # WebSocket connections: which requests become one, and two cases that uvicorn's protocol does not close. Each is
 # limited further: `ConnectionLimits.max_message_bytes`, and one message in memory until it is taken.
@@ -90,6 +92,7 @@ class ConnectionLimits:
     - Connections beyond `max_connections` get a refusal, or the health and metrics routes. Connections beyond
       `reserve` more are closed at once.
     - A message of a WebSocket has at most `max_message_bytes`.
+    - A connection without a request stays open for `linger_seconds` when the server stops: a request may be on its way.
     """
 
     max_connections: int = 5_000
@@ -102,6 +105,7 @@ class ConnectionLimits:
     max_rest_bytes: int = 64_000_000
     max_requests_in_line: int = 32
     max_message_bytes: int = 2_000_000
+    linger_seconds: float = 1.0
 
 
 class _ParsingStopped(Exception):
@@ -117,15 +121,17 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(
         self,
         limits: ConnectionLimits,
+        is_stopping: Callable[[], bool],
         *,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],  # Any: as uvicorn has it
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Create a connection. uvicorn calls this and passes all arguments except `limits`."""
+        """Create a connection of a server that may be stopping. uvicorn passes the arguments that are named."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
+        self._is_stopping = is_stopping
         self._deadline: asyncio.TimerHandle | None = None
         self._is_in_head = True
         self._framing_bytes = 0
@@ -134,6 +140,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_done_reading = False
         self._cycle_before: RequestResponseCycle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._data = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -146,12 +153,37 @@ class LimitedProtocol(HttpToolsProtocol):
         if number > self._limits.max_connections:
             self.app_state = {**self.app_state, BEYOND_LIMIT: True}
         self._set_deadline(self._head_is_late, self._limits.head_seconds)
+        if self._is_stopping():
+            self._linger()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
-        if self._writing is not None:
-            self._writing.cancel()
+        for timer in (self._writing, self._lingering):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection after the next response, or once no request has come for `linger_seconds`.
+
+        uvicorn, which calls this when the server stops, would close a connection whose request it has not read yet. It
+        would also close one without notice after a response whose head has been sent.
+        """
+        if self._is_answering() and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close the connection after `linger_seconds`, unless a request has begun by then."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._lingering = self.loop.call_later(self._limits.linger_seconds, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        has_head = self._is_in_head and self._framing_bytes > 0
+        if not (has_head or self._is_answering()):
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Parse the received data in pieces, so that each limit is checked before much more is parsed."""
@@ -204,6 +236,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._should_upgrade() or not self._asks_for_another_protocol():
             self._cycle_before = self.cycle
             super().on_headers_complete()
+            if self._is_stopping() and not self._should_upgrade():
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of a body. Its bytes do not count towards `max_head_bytes`."""
@@ -221,6 +255,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_answered_early() and not self.transport.is_closing():
             self._set_deadline(self.transport.close, self._limits.rest_seconds)
+        if self._is_stopping() and not self.transport.is_closing():
+            self._linger()
 
     def _count_from_here(self) -> None:
         """Restart the count of bytes outside of bodies.
@@ -255,6 +291,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the WebSocket's own protocol. Called by uvicorn."""
+        if self._is_stopping():
+            self._refuse(ServiceStopping("The service is stopping. Connect again."))
+            return
         self._clear_deadline()
         self._is_done_reading = True
         super().handle_websocket_upgrade()

@@ -125,7 +125,10 @@ class OriginRefused(PermanentError):
 
 
 class ServiceStopping(TemporaryError):
-    """Error for a request that still waits when the process stops. Its run continues in another process."""
+    """Error for a request that still waits when the process stops. Its run continues in another process.
+
+    It is also the error for a WebSocket that would begin while the process stops.
+    """
 
     code = "service_stopping"
 

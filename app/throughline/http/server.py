@@ -162,7 +162,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 refuse_beyond_limit(app),
-                http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
+                http=partial(LimitedProtocol, limits, self._is_stopping),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
                 ws=LimitedWebSocket,
                 ws_max_size=limits.max_message_bytes,
                 ws_per_message_deflate=False,
@@ -186,6 +186,9 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
+
+    def _is_stopping(self) -> bool:
+        return self.should_exit
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
