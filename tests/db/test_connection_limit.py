@@ -16,4 +16,15 @@ async def test_connections_of_others_are_not_free(empty_database_url: str) -> No
         limited = await read_connection_limit(urls)
 
     assert 0 < whole.free <= whole.allowed
-    assert limited == ConnectionLimit(allowed=7, free=5)
+    assert limited == ConnectionLimit(allowed=7, free=5, own=0)
+
+
+async def test_connections_of_the_service_itself_are_counted_apart(empty_database_url: str) -> None:
+    urls = DatabaseUrls(**urls_of(empty_database_url))
+
+    async with connected(empty_database_url) as one, connected(empty_database_url) as other:
+        await one.execute("set application_name to 'throughline'")
+        await other.execute("set application_name to 'backup'")
+        limit = await read_connection_limit(urls)
+
+    assert limit.own == 1

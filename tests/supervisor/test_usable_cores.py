@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from throughline.assembly.serve_processes import auto_processes, usable_cores
+from throughline.assembly.serve_processes import auto_processes, few_processes_hint, usable_cores
+from throughline.db.database import ConnectionLimit
 
 ALL = len(os.sched_getaffinity(0))
 
@@ -40,3 +41,18 @@ def test_usable_cores_respect_the_limit_of_the_container(tmp_path: Path, files: 
 def test_automatic_processes_leave_a_quarter_of_the_free_connections_to_others(free: int, each: int, most: int) -> None:
     assert auto_processes(free, each) == most
     assert most == 1 or (most + 1) * each <= free * 3 / 4
+
+
+@pytest.mark.parametrize(("own", "number"), [(39, 4), (60, 5), (200, 8)])
+def test_the_number_beside_a_deployment_that_is_replaced_is_named(own: int, number: int) -> None:
+    said = few_processes_hint(ConnectionLimit(allowed=300, free=60, own=own), each=13, cores=8)
+
+    assert f"{own} connections are in use by other processes of Throughline" in said
+    assert f"set PROCESSES={number}:" in said
+    assert "Raise PostgreSQL's max_connections" in said
+
+
+def test_without_connections_of_its_own_the_hint_names_none() -> None:
+    said = few_processes_hint(ConnectionLimit(allowed=97, free=60, own=2), each=13, cores=8)
+
+    assert said == "Raise PostgreSQL's max_connections, lower DB_POOL_SIZE, or put PgBouncer in between."

@@ -22,7 +22,7 @@ from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import ChildOptions, ServeOptions
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.migrations import upgrade
-from throughline.db.database import open_address, read_connection_limit
+from throughline.db.database import ConnectionLimit, open_address, read_connection_limit
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary
@@ -95,7 +95,11 @@ async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_aut
         most = auto_processes(limit.free, each)
         if count > most:
             log.warning(
-                "fewer processes than cores, for lack of connections", processes=most, cores=count, free=limit.free
+                "fewer processes than cores, for lack of connections",
+                processes=most,
+                cores=count,
+                free=limit.free,
+                hint=few_processes_hint(limit, each, count),
             )
         return min(count, most)
     if count <= limit.allowed // each - 1:
@@ -113,6 +117,22 @@ def auto_processes(free: int, each: int) -> int:
     Other programs are workers, Slack, the command line and backups. One process is started in any case.
     """
     return max(1, free * 3 // 4 // each - 1)
+
+
+def few_processes_hint(limit: ConnectionLimit, each: int, cores: int) -> str:
+    """Return what an operator can do if `auto` starts fewer processes than there are `cores`.
+
+    Nobody can tell whether the service's other processes stay or are of a deployment that is being replaced.
+    """
+    remedy = "Raise PostgreSQL's max_connections, lower DB_POOL_SIZE, or put PgBouncer in between."
+    alone = min(cores, auto_processes(limit.free + limit.own, each))
+    if alone <= auto_processes(limit.free, each):
+        return remedy
+    return (
+        f"{limit.own} connections are in use by other processes of Throughline. If these are about to stop, because "
+        f"this deployment replaces theirs, set PROCESSES={alone}: the number stays as it is until the next start. "
+        f"If they stay: {remedy}"
+    )
 
 
 # The supervisor.

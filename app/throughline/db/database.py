@@ -65,7 +65,8 @@ _REVISION = sql("select version_num from alembic_version")
 _CONNECTION_LIMIT = sql("""
     with used as (
         select count(*) as of_server, count(*) filter (where a.usename = current_user) as of_role,
-            count(*) filter (where a.datname = current_database()) as of_database
+            count(*) filter (where a.datname = current_database()) as of_database,
+            count(*) filter (where a.datname = current_database() and a.application_name like 'throughline%') as own
         from pg_stat_activity a where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid()
     ), limits as (
         select current_setting('max_connections')::integer
@@ -75,17 +76,22 @@ _CONNECTION_LIMIT = sql("""
             (select nullif(d.datconnlimit, -1) from pg_database d where d.datname = current_database()) as of_database
     )
     select least(l.of_server, l.of_role, l.of_database) as allowed,
-        greatest(0, least(l.of_server - u.of_server, l.of_role - u.of_role, l.of_database - u.of_database)) as free
+        greatest(0, least(l.of_server - u.of_server, l.of_role - u.of_role, l.of_database - u.of_database)) as free,
+        u.own
     from limits l, used u
 """)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimit:
-    """The connections that the server, the role and the database allow together, and those that nobody uses now."""
+    """The connections that the server, the role and the database allow together, and those that nobody uses now.
+
+    `own` are those in use by other processes of this service, with the same database and role.
+    """
 
     allowed: int
     free: int
+    own: int = 0
 
 
 class ReadinessCheck:
@@ -392,13 +398,16 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
 
 
 async def read_connection_limit(urls: DatabaseUrls) -> ConnectionLimit:
-    """Return how many connections are allowed, and how many are free. Raises DatabaseUnavailable, DatabaseUnusable."""
+    """Return how many connections are allowed, free, and in use by the service already.
+
+    Raises DatabaseUnavailable, DatabaseUnusable.
+    """
     pool = ConnectionPool(urls.session_address(), PoolConfig(size=1, timeout_seconds=5.0))
     try:
         rows = await Transactions(pool).fetch(_CONNECTION_LIMIT)
     finally:
         await pool.close()
-    return ConnectionLimit(rows[0]["allowed"], rows[0]["free"])
+    return ConnectionLimit(rows[0]["allowed"], rows[0]["free"], rows[0]["own"])
 
 
 @contextmanager
