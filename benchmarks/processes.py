@@ -39,9 +39,10 @@ class Running:
 
 
 @asynccontextmanager
-async def run_postgres(folder: Path) -> AsyncGenerator[str]:
+async def run_postgres(folder: Path, *, may_create_databases: bool = False) -> AsyncGenerator[str]:
     """Run an embedded PostgreSQL; yields its address as the setting DATABASE_URL takes it."""
-    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=folder / "postgres"))
+    config = EmbeddedConfig(data_dir=folder / "postgres", may_create_databases=may_create_databases)
+    server = await EmbeddedServer.start(config)
     try:
         yield server.url
     finally:

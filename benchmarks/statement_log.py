@@ -67,9 +67,9 @@ def count_statements(log: bytes, *, ignored_pid: int = 0) -> tuple[int, int]:
 class StatementLog:
     """The log of a running server."""
 
-    def __init__(self, cluster: Path) -> None:
-        """Take PostgreSQL's data directory."""
-        self._cluster = cluster
+    def __init__(self, cluster: Path, settings: str = "") -> None:
+        """Take PostgreSQL's data directory, and further settings of the server."""
+        self._cluster, self._settings = cluster, settings
 
     @asynccontextmanager
     async def on(self, *, ignored_pid: int = 0) -> AsyncGenerator[Logged]:
@@ -85,24 +85,27 @@ class StatementLog:
         logged.statements, logged.transactions = count_statements(log, ignored_pid=ignored_pid)
 
     async def _write(self, *, is_on: bool) -> None:
-        write_settings(self._cluster, is_on=is_on)
+        write_settings(self._cluster, is_on=is_on, settings=self._settings)
         postmaster = int((self._cluster / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGHUP)
         await asyncio.sleep(SETTLE_SECONDS)
 
 
-def write_settings(cluster: Path, *, is_on: bool) -> None:
-    """Write the log's settings where the server reads them last; it has to start, or to be told."""
-    settings = SETTINGS.format(log_statement="all" if is_on else "none")
-    (cluster / "postgresql.auto.conf").write_text(settings)
+def write_settings(cluster: Path, *, is_on: bool, settings: str = "") -> None:
+    """Write the log's settings, and further ones, where the server reads them last; it has to start, or to be told."""
+    of_log = SETTINGS.format(log_statement="all" if is_on else "none")
+    (cluster / "postgresql.auto.conf").write_text(f"{of_log}{settings}")
 
 
 @asynccontextmanager
-async def run_logged_postgres(folder: Path) -> AsyncGenerator[tuple[str, StatementLog]]:
-    """Yield the server's address as the setting DATABASE_URL takes it, and its log, which is off."""
-    async with run_postgres(folder):
+async def run_logged_postgres(folder: Path, settings: str = "") -> AsyncGenerator[tuple[str, StatementLog]]:
+    """Yield the server's address as the setting DATABASE_URL takes it, and its log, which is off.
+
+    `settings` are further settings of the server, a line for each.
+    """
+    async with run_postgres(folder, may_create_databases=True):
         pass  # who writes the log is decided at the start
     cluster = folder / "postgres" / "postgres" / "cluster"
-    write_settings(cluster, is_on=False)
+    write_settings(cluster, is_on=False, settings=settings)
     async with run_postgres(folder) as url:
-        yield url, StatementLog(cluster)
+        yield url, StatementLog(cluster, settings)
