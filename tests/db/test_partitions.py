@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.event_log import MESSAGE_ID
 from fakes.pooler import shared_address
@@ -20,7 +21,7 @@ from throughline.db.tables.partitions import Partitioned, PartitionPeriod, earli
 from throughline.db.tables.runs import MODEL_CALLS, RUN_EVENTS
 from throughline.db.usage import UsageRepository
 from throughline.domain.basic_types import RunId
-from throughline.domain.errors import DatabaseUnusable
+from throughline.domain.errors import DatabaseBusy, DatabaseUnusable
 from throughline.domain.events import MessageDelta
 from throughline.domain.prompt import Usage
 from throughline.domain.run import RunStatus
@@ -235,6 +236,29 @@ async def test_a_constraint_that_a_killed_process_left_is_dropped(
 
     assert made == created
     assert await run_sql(database_url, BOUNDS) == []
+
+
+async def test_a_constraint_that_was_left_is_told_of_and_dropped_once_its_lock_is_free(
+    stage: Stage, database_url: str
+) -> None:
+    await run_sql(
+        database_url,
+        f"alter table {RUN_EVENTS.default} add constraint {RUN_EVENTS.default}_bound "
+        f"check (run_id < '{first_id(datetime.now(UTC))}') not valid",
+    )
+    events = stage.database.retention.partitions[0]
+
+    with capture_logs() as logs:
+        async with hold_rows(database_url, f"select from {RUN_EVENTS.default}"):
+            with pytest.raises(DatabaseBusy):
+                await events.prepare()
+        left = await run_sql(database_url, BOUNDS)
+        made = [await events.prepare(), await events.prepare()]
+
+    assert len(left) == 1
+    assert made == [0, 0]
+    assert await run_sql(database_url, BOUNDS) == []
+    assert [line["event"] for line in logs] == ["default partition found closed by an interrupted change"] * 2
 
 
 async def test_a_day_goes_with_its_partition_and_leaves_what_is_still_wanted(stage: Stage, database_url: str) -> None:

@@ -5,8 +5,9 @@ it has no rows of the period. So the constraint comes first, and is validated un
 `db/partitions.py` calls it for a period that has not begun: meanwhile its rows are refused.
 """
 
-from contextlib import suppress
 from datetime import datetime
+
+import structlog
 
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
@@ -36,6 +37,12 @@ PostgreSQL keeps the time of a transaction that has begun, unless it is switched
 
 _IS_ATTACHED = sql("select exists (select from pg_inherits where inhrelid = to_regclass(:name)) as is_found")
 
+_IS_CLOSED = sql("""
+    select exists (select from pg_constraint where conrelid = to_regclass(:table) and conname = :name) as is_found
+""")
+
+log = structlog.get_logger(__name__)
+
 
 def bound_of(partitioned: Partitioned) -> str:
     """Return the name of the default partition's check constraint."""
@@ -64,9 +71,17 @@ async def attach_beside(transactions: Transactions, partitioned: Partitioned, st
     try:
         await transactions.run(create)
     except BaseException:
-        with suppress(ThroughlineError):
+        try:
             await transactions.run(admit)
+        except ThroughlineError as error:
+            log.warning("default partition left closed, opened later", table=partitioned.default, error=str(error))
         raise
+
+
+async def is_closed(tx: Statements, partitioned: Partitioned) -> bool:
+    """Return whether the default partition has the check constraint, by which it refuses the rows of a period."""
+    found = await tx.fetch(_IS_CLOSED, table=partitioned.default, name=bound_of(partitioned))
+    return bool(found[0]["is_found"])
 
 
 async def admit_rows(tx: Statements, partitioned: Partitioned) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.attach_partition import BRIEF, admit_rows, attach_beside, move_rows, run
+from throughline.db.attach_partition import BRIEF, admit_rows, attach_beside, is_closed, move_rows, run
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.sql import sql
@@ -28,8 +28,11 @@ RUNS_AT_ONCE = 20_000
 MOST_READ_BYTES = 16_000_000
 """Largest default partition that is read while its readers and writers wait."""
 
-LEAST_TIME_LEFT = timedelta(hours=1)
-"""Shortest time until a period for whose rows the default partition is closed: they must not begin meanwhile."""
+LEAST_TIME_LEFT = timedelta(hours=6)
+"""Shortest time until a period for whose rows the default partition is closed: they must not begin meanwhile.
+
+If the change fails and a dump then holds the table, the partition stays closed until the dump has ended.
+"""
 
 _SIZE = sql("select pg_relation_size(to_regclass(:table)) as bytes")
 
@@ -101,9 +104,13 @@ class PartitionRepository:
         """Create the partitions of the current and the next period that are missing; return how many.
 
         The period's rows in the default partition are moved into the new one. The current period gets none if these
-        are more than can be moved while writers wait. Raises DatabaseBusy if a lock is not free.
+        are more than can be moved while writers wait. A default partition that an interrupted call left closed is
+        opened again. Raises DatabaseBusy if a lock is not free.
         """
+        if await is_closed(self._transactions, self._partitioned):
+            log.warning("default partition found closed by an interrupted change", kind=self.kind)
         if not await self._missing(self._transactions):
+            await self._transactions.run(self._admit)
             return 0
         created = 0
         if (await self._transactions.fetch(_SIZE, table=self._partitioned.default))[0]["bytes"] <= MOST_READ_BYTES:
@@ -165,17 +172,17 @@ class PartitionRepository:
         """Create the partition of the next period if it is missing still: the default one has many rows."""
         missing, now = await self._missing(self._transactions), (await self._list(self._transactions))[1]
         start = self._partitioned.starts(now)[1]
-        if start not in missing:
-            return 0
-        if start - now < LEAST_TIME_LEFT:
+        if start not in missing or start - now < LEAST_TIME_LEFT:
             await self._transactions.run(self._admit)
             return 0
         await attach_beside(self._transactions, self._partitioned, start)
         return 1
 
     async def _admit(self, tx: Statements) -> None:
+        """Open the default partition if it is closed; the lock for that is waited for only then."""
         await tx.fetch(BRIEF)
-        await admit_rows(tx, self._partitioned)
+        if await is_closed(tx, self._partitioned):
+            await admit_rows(tx, self._partitioned)
 
     async def _has_many(self, tx: Statements, start: datetime) -> bool:
         """Whether the default partition has more than MOST_MOVED_ROWS rows of the period."""
