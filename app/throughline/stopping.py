@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Sequence
 
 
 async def first_of(*events: asyncio.Event) -> None:
@@ -17,6 +18,14 @@ async def first_of(*events: asyncio.Event) -> None:
 def ignore_hangup() -> None:
     """Ignore SIGHUP from now on; programs that this process starts do not inherit that."""
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
+def ignoring_hangup(command: Sequence[str]) -> list[str]:
+    """Return a command whose program ignores SIGHUP from its first moment, until it calls `ignore_hangup`.
+
+    A shell sets that: libuv, which starts programs for uvloop, resets all signals.
+    """
+    return ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command]
 
 
 class Stopping:

@@ -32,7 +32,7 @@ from throughline.http.services import Readiness
 from throughline.logs import set_up_logging
 from throughline.metric_files import MULTIPROCESS_FOLDER, MetricFiles, held, open_folder
 from throughline.settings import Settings, read_environment, read_variable
-from throughline.stopping import Stopping
+from throughline.stopping import Stopping, ignoring_hangup
 from throughline.supervisor.child_process import ChildProgram
 from throughline.supervisor.line import ChildCount, SupervisorLine, inherit_socket, open_line
 from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
@@ -176,7 +176,7 @@ def _child_program(options: ServeOptions, count: int, folder: Path, counts: int)
     def command(listener: int, line: int, number: int) -> list[str]:
         folder.mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
         child = ["--child", f"{listener}:{line}:{counts}:{number}:{count}"]
-        return [sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child]
+        return ignoring_hangup([sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child])
 
     return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: str(folder)}, (counts,))
 
