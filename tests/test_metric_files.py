@@ -1,16 +1,21 @@
 """Files of the metrics of several processes: merged when processes end, and removed when nobody uses them."""
 
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
+from structlog.testing import capture_logs
 
+from throughline.assembly.serve_processes import noting_ends
+from throughline.http.accept import ConnectionCounts
 from throughline.metric_files import FOLDER_PREFIX, MULTIPROCESS_FOLDER, MetricFiles, held, open_folder, reading
 from throughline.telemetry import PrometheusMetrics
 
@@ -93,6 +98,62 @@ def test_a_file_that_was_only_begun_is_removed() -> None:
         MetricFiles(folder).note_end(1)
 
         assert shown(folder)[TURNS] == 3
+
+
+def test_a_damaged_file_does_not_keep_others_from_being_merged() -> None:
+    with open_folder() as folder:
+        files, pid = MetricFiles(folder), counted(folder)
+        damaged = folder / "counter_1.db"
+        damaged.write_bytes(struct.pack("i4xi", 64, 500) + b"x" * 52)
+
+        with capture_logs() as logs:
+            files.note_end(1)
+            files.note_end(pid)
+
+        assert shown(folder)[TURNS] == 3
+        assert not damaged.exists()
+    assert [(line["event"], line["file"]) for line in logs] == [("damaged file of metrics dropped", "counter_1.db")]
+
+
+def test_what_cannot_be_noted_of_a_process_leaves_its_connections_forgotten(temporary: Path) -> None:
+    with ConnectionCounts.make_file() as file:
+        ended, own = (ConnectionCounts(file.fileno(), place) for place in (1, 2))
+        ended.show(0)
+        note = noting_ends(MetricFiles(temporary), ConnectionCounts(file.fileno()))
+        (temporary / f"gauge_livesum_{os.getpid()}.db").mkdir()  # no file that could be removed
+
+        with capture_logs() as logs:
+            note(os.getpid())
+        own.show(4)
+
+        assert own.has_most_room()
+    assert [line["event"] for line in logs] == ["metrics of an ended process not merged"]
+
+
+def test_a_new_folder_that_another_start_removes_is_made_again(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = tempfile.mkdtemp, list[str]()
+
+    def mkdtemp(*arguments: Any, **further: Any) -> str:  # noqa: ANN401  # as tempfile has it
+        folder = str(real(*arguments, **further))
+        made.append(folder)
+        if len(made) == 1:
+            with open_folder():  # the one of another supervisor, which starts before this one holds its own
+                pass
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+
+    with open_folder() as folder:
+        assert folder.parent == temporary
+        assert [str(path) for path in temporary.iterdir()] == [str(folder)] == [made[-1]]
+    assert len(made) == 3
+
+
+def test_supervisors_with_one_temporary_folder_leave_each_other_s_alone(temporary: Path) -> None:
+    with open_folder() as first, open_folder() as second:
+        assert {first, second} == {*temporary.iterdir()}
 
 
 def test_each_process_shows_what_ended_ones_counted() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import structlog
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -27,6 +28,8 @@ LOCK = "lock"
 _FOLDER, _FILE = os.O_RDONLY | os.O_DIRECTORY, os.O_RDWR | os.O_CREAT
 MERGED = "ended"
 """Stands in the names of merged files where others have the id of their process."""
+
+log = structlog.get_logger(__name__)
 
 
 @contextmanager
@@ -88,12 +91,16 @@ class MetricFiles:
 
 
 def _added_up(files: Iterable[Path]) -> Mapping[str, float]:
-    """Return the sums of the files' values by key. A file without a whole beginning, of a killed process, has none."""
+    """Return the sums of the files' values by key, as far as each file can be read."""
     sums: defaultdict[str, float] = defaultdict(float)
     for path in files:
-        with suppress(struct.error):
+        try:
             for key, value, *_ in MmapedDict.read_all_values_from_file(path):  # type: ignore[no-untyped-call]  # as above
                 sums[key] += value
+        except struct.error:
+            continue  # its process was killed while it began the file
+        except (RuntimeError, ValueError) as error:
+            log.warning("damaged file of metrics dropped", file=path.name, error=str(error))
     return sums
 
 

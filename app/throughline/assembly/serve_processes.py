@@ -82,7 +82,7 @@ def _cpu_limits(cgroup: Path) -> Iterator[float]:
             yield int(quota) / int(period)
 
 
-async def _allowed(settings: Settings, urls: DatabaseUrls, count: int, *, is_auto: bool) -> int:
+async def allowed_processes(settings: Settings, urls: DatabaseUrls, count: int, *, is_auto: bool) -> int:
     """Return how many processes the server's connections allow. Raises SettingInvalid if `count` are too many.
 
     With `is_auto` as many as are allowed are returned. One more process runs while processes are replaced.
@@ -150,7 +150,7 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         if may_migrate(settings, ProcessKind.SERVE):
             await upgrade(urls.for_sessions)
         is_auto = (options.processes or settings.processes) == AUTO_PROCESSES
-        count = await _allowed(settings, urls, count, is_auto=is_auto)
+        count = await allowed_processes(settings, urls, count, is_auto=is_auto)
         with (
             bind_tcp(serve_address(options, settings)) as listener,
             open_folder() as folder,
@@ -158,15 +158,20 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
             program = _child_program(options, count, folder, counts.fileno())
-            files, shown = MetricFiles(folder), ConnectionCounts(counts.fileno())
-
-            def on_end(pid: int) -> None:
-                shown.forget(pid)
-                with ErrorBoundary(log.error, "metrics of an ended process not merged"):
-                    files.note_end(pid)
-
+            on_end = noting_ends(MetricFiles(folder), ConnectionCounts(counts.fileno()))
             supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
+
+
+def noting_ends(files: MetricFiles, counts: ConnectionCounts) -> Callable[[int], None]:
+    """Return what is to be called with the id of each ended process. A damaged file of metrics is only logged."""
+
+    def on_end(pid: int) -> None:
+        counts.forget(pid)
+        with ErrorBoundary(log.error, "metrics of an ended process not merged"):
+            files.note_end(pid)
+
+    return on_end
 
 
 def _child_program(options: ServeOptions, count: int, folder: Path, counts: int) -> ChildProgram:
