@@ -38,9 +38,15 @@ class Child:
         finally:
             os._exit(5)
 
+    def send(self, report: bytes) -> None:
+        try:
+            self.line.send(report)
+        except OSError:  # the supervisor has ended
+            os._exit(5)
+
     def report(self) -> None:
         while not self.file("silent").exists():
-            self.line.send(b"alive\n")
+            self.send(b"alive\n")
             time.sleep(ALIVE_SECONDS)
 
     def serve(self) -> None:
@@ -55,7 +61,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, child.stop)
     if child.file("fails").exists():
         sys.exit(3)
-    child.line.send(b"ready\n")
+    child.send(b"ready\n")
     if child.file("dies").exists():
         sys.exit(4)
     for work in (child.read, child.report):

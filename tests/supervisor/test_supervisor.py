@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
 import pytest
 from structlog.testing import capture_logs
 
 from fakes import supervised_child
 from fakes.waiting import HANG_SECONDS, until
-from throughline.supervisor.child_process import ChildProgram
+from throughline.supervisor.child_process import ChildProcess, ChildProgram
 from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
 
 QUICK = SupervisorConfig(children=2, first_pause=0.01, longest_pause=0.04, silent=30.0, start=20.0, end=20.0)
@@ -195,7 +196,7 @@ async def test_children_that_die_while_all_are_replaced_leave_as_many_as_wanted(
         for _ in range(3):
             supervised.supervisor.replacing.set()
             for child in supervised.supervisor.children:
-                os.kill(child.pid, signal.SIGKILL)
+                child.kill()  # its id may be free already
             await asyncio.sleep(0.05)
         steady = 0
 
@@ -261,3 +262,17 @@ async def test_a_stop_during_the_start_ends_all(tmp_path: Path, listener: socket
     async with asyncio.timeout(HANG_SECONDS):
         await asyncio.gather(task, return_exceptions=True)
     assert not supervised.supervisor.children
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_start_that_is_cancelled_leaves_no_process(listener: socket.socket, steps: int) -> None:
+    program = ChildProgram(lambda *_: ["sleep", "1000"], {"PATH": os.environ["PATH"]})
+    starting = asyncio.create_task(ChildProcess.start(program, listener, 1, silent_seconds=30.0))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    if starting.done():
+        await (await starting).end(0)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+    assert not [child for child in psutil.Process().children() if "sleep" in child.cmdline()]

@@ -71,7 +71,13 @@ class ChildProcess:
                 own.close()
                 raise
         child = cls(number, process, silent_seconds)
-        reader, child._writer = await asyncio.open_unix_connection(sock=own)
+        try:
+            reader, child._writer = await asyncio.open_unix_connection(sock=own)
+        except BaseException:  # nobody else knows the process yet
+            own.close()
+            child.kill()
+            await process.wait()
+            raise
         child._following = asyncio.create_task(child._follow(reader), name=f"follow child process {number}")
         return child
 
