@@ -352,6 +352,20 @@ class Scrolling:
 
     def __init__(self, page: Page) -> None:
         self.page, self.gate, self.asked = page, asyncio.Semaphore(0), asyncio.Event()
+        self.wheeled = 0
+
+    async def open(self, url: str) -> None:
+        """Open a page, which adds up how far it is scrolled."""
+        await self.page.goto(url)
+        await self.page.evaluate(
+            "() => { window.wheeled = 0;"
+            " addEventListener('wheel', (event) => { window.wheeled += event.deltaY; }, { passive: true }); }"
+        )
+
+    async def wheel(self, pixels: int) -> None:
+        """Turn the wheel. The page may take it in later."""
+        self.wheeled += pixels
+        await self.page.mouse.wheel(0, pixels)
 
     async def hold(self, route: Route) -> None:
         self.asked.set()
@@ -361,8 +375,10 @@ class Scrolling:
     async def scroll(self, pixels: int, seen: int, awaited: int) -> None:
         """Scroll to an end of what is loaded; `awaited` is loaded behind it then, and `seen` keeps its place."""
         while not self.asked.is_set():  # the end moves away while messages come into view and get their real heights
-            await self.page.mouse.wheel(0, pixels)
+            await self.wheel(pixels)
         self.asked.clear()
+        while await self.page.evaluate("window.wheeled") != self.wheeled:  # what comes later would move the page
+            await asyncio.sleep(0.02)
         before = await resting_place(self.page, seen)
         self.gate.release()
         await self.page.locator(f"#m{awaited}").wait_for(state="attached")
@@ -415,11 +431,11 @@ async def test_scrolling_shows_all_messages_and_keeps_the_place(folder: Path, on
     async with run_service(folder, on_double) as service, visiting(service) as visit:
         page, scrolling = visit.page, Scrolling(visit.page)
         await page.route(re.compile("/messages[?]"), scrolling.hold)
-        await page.goto(f"{service.url}/console/sessions/{await import_chat(service, MANY)}")
+        await scrolling.open(f"{service.url}/console/sessions/{await import_chat(service, MANY)}")
         await page.hover("#messages > li:last-child")
         for first in range(MANY - SHOWN + 1, 1, -SHOWN):
             await scrolling.scroll(-FAR, first, first - SHOWN)
-        await page.mouse.wheel(0, -FAR)
+        await scrolling.wheel(-FAR)
         await page.wait_for_function("document.getElementById('main').scrollTop === 0")
         await scrolling.check_kept()
         assert await page.locator("#m1").bounding_box() is not None
