@@ -119,6 +119,11 @@ def test_a_direct_address_without_the_pooler_s_is_refused(monkeypatch: pytest.Mo
         reading({"DATABASE_URL": "", "DATABASE_DIRECT_URL": "postgresql://h/d"}, monkeypatch)
 
 
+def test_a_replica_without_a_primary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingInvalid, match="DATABASE_READ_URL needs DATABASE_URL"):
+        reading({"DATABASE_URL": "", "DATABASE_READ_URL": "postgresql://h/d"}, monkeypatch)
+
+
 def test_a_token_for_socket_mode_without_the_bot_s_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingInvalid, match="SLACK_APP_TOKEN needs SLACK_BOT_TOKEN"):
         reading({"SLACK_APP_TOKEN": "xapp-1", "SLACK_BOT_TOKEN": ""}, monkeypatch)

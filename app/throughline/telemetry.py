@@ -243,6 +243,12 @@ class PrometheusMetrics:
         self._summaries = SummarySeries(self.registry)
         self._jobs = JobSeries(self.registry)
         self._retention = RetentionSeries(self.registry)
+        self._replica_reads = Counter(
+            "throughline_replica_reads",
+            "Reads that a replica may answer, by whether it did (`answers`) or why the primary did",
+            ("outcome",),
+            registry=self.registry,
+        )
         self._dropped_lines, self._dropped = dropped_lines, 0
         self._log_lines_dropped = Counter(
             "throughline_log_lines_dropped",
@@ -330,6 +336,10 @@ class PrometheusMetrics:
     def retention_out_of_time(self, *, kind: str) -> None:
         """Count a run of retention that ran out of time before all old rows of a kind were deleted."""
         self._retention.out_of_time.labels(kind).inc()
+
+    def replica_read(self, outcome: str) -> None:
+        """Count a read that a replica may answer. The outcome is `answers`, or why the primary answered instead."""
+        self._replica_reads.labels(outcome).inc()
 
     def count_dropped_lines(self) -> None:
         """Add the log lines that were dropped since the last call."""

@@ -10,7 +10,9 @@ from throughline.context.compaction import strategy
 from throughline.context.compaction.compaction_triggers import CompactionTrigger
 from throughline.context.compaction.last_stages import HARD_STAGES, SOFT_STAGES
 from throughline.context.compaction.prune import PRUNED, PRUNED_AGGRESSIVELY
+from throughline.db.connection.replica import REASONS
 from throughline.db.side_jobs import KINDS
+from throughline.domain.replica import ANSWERS
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import CompactionOutcome
 from throughline.domain.usage_report import CallPurpose
@@ -29,11 +31,13 @@ SUBJECTS: Mapping[str, str] = {
     "summary": "Context and summaries",
     "jobs": "Side jobs",
     "retention": "Retention",
-    "log": "Log",
+    "replica": "Replica and log",
+    "log": "Replica and log",
 }
 """The subject of a metric by the first word of its name."""
 
 VALUES: Mapping[str, Sequence[str]] = {
+    "`outcome` of reads with a replica": (ANSWERS, *REASONS),
     "`status` of turns": [status for status in RunStatus if not status.needs_worker],
     "`purpose` of costs": (CallPurpose.ANSWER, CallPurpose.SUMMARY),
     "`cause` of compactions": tuple(CompactionTrigger),

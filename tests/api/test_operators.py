@@ -62,6 +62,7 @@ async def test_the_status_tells_of_the_turns_of_all_users(keyed: ApiStage) -> No
         "breakers",
         "agent_files",
         "tool_servers",
+        "replica",
     }
 
 

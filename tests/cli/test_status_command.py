@@ -29,9 +29,10 @@ from throughline.cli.chat.command import chat
 from throughline.cli.chat.state import ChatState
 from throughline.cli.commands_status import draw_status, duration
 from throughline.cli.dependencies import LocalOptions
-from throughline.cli.printable import moment, one_line, printable
+from throughline.cli.printable import moment, one_line, printable, to_the_second
 from throughline.cli.screen import Screen, TerminalLines
 from throughline.domain.basic_types import ProcessId
+from throughline.domain.replica import ReplicaReport
 from throughline.domain.service_status import (
     AgentFileError,
     AgentFiles,
@@ -107,6 +108,14 @@ def test_what_is_shown_fits_the_screen_and_loses_nothing(width: int) -> None:
         "0.1.0",
     ):
         assert told.replace(" ", "") in whole
+
+
+def test_the_replica_is_shown_with_its_age_or_with_why_it_is_not_used() -> None:
+    answers = drawn(replace(BUSY, replica=ReplicaReport("pg2:5432", "answers", TIME)), 120)
+    late = drawn(replace(BUSY, replica=ReplicaReport("pg2:5432", "late")), 120)
+
+    assert answers[-1].rstrip() == f"Replica pg2:5432: answers, with changes until {to_the_second(TIME)}"
+    assert late[-1].rstrip() == "Replica pg2:5432: the primary answers instead (late)"
 
 
 def test_on_a_wide_screen_each_process_is_one_line() -> None:

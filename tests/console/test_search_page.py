@@ -12,6 +12,7 @@ from throughline.api.front_end import API
 from throughline.console.front_end import CONSOLE
 from throughline.console.search import pieces_of
 from throughline.db.database import Database
+from throughline.db.reads import Reading
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.recall import HistoryQuery, Hit, SearchResult
 from throughline.http.app import create_app
@@ -83,8 +84,10 @@ async def test_nothing_found_and_nothing_asked_are_said(database: Database, anna
 
 async def test_an_incomplete_search_says_what_to_do(database: Database) -> None:
     class Unfinished:
-        async def search(self, _owner: UserId, _session: SessionId | None, _query: HistoryQuery) -> SearchResult:
-            return SearchResult((), (SessionId(_session),) if _session else (SessionId(_owner),))
+        async def search_late(
+            self, owner: UserId, session: SessionId | None, _query: HistoryQuery, _reading: Reading
+        ) -> tuple[SearchResult, None]:
+            return SearchResult((), (SessionId(session or owner),)), None
 
     played = set_stage(database, KEYED, dependencies={"history": Unfinished()})
     stage = replace(played, app=create_app(played.services, KEYED, (API, OPENAI_API, CONSOLE)))

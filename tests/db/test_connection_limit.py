@@ -9,11 +9,11 @@ from throughline.db.database import ConnectionLimit, read_connection_limit
 async def test_connections_of_others_are_not_free(empty_database_url: str) -> None:
     urls = DatabaseUrls(**urls_of(empty_database_url))
     ((name,),) = await run_sql(empty_database_url, "select current_database()")
-    whole = await read_connection_limit(urls)
+    whole = await read_connection_limit(urls.session_address())
     await run_sql(empty_database_url, f'alter database "{name}" connection limit 7')
 
     async with connected(empty_database_url), connected(empty_database_url):
-        limited = await read_connection_limit(urls)
+        limited = await read_connection_limit(urls.session_address())
 
     assert 0 < whole.free <= whole.allowed
     assert limited == ConnectionLimit(allowed=7, free=5, own=0)
@@ -25,6 +25,6 @@ async def test_connections_of_the_service_itself_are_counted_apart(empty_databas
     async with connected(empty_database_url) as one, connected(empty_database_url) as other:
         await one.execute("set application_name to 'throughline'")
         await other.execute("set application_name to 'backup'")
-        limit = await read_connection_limit(urls)
+        limit = await read_connection_limit(urls.session_address())
 
     assert limit.own == 1

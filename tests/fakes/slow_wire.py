@@ -14,6 +14,7 @@ class SlowWire:
     lag_seconds: float
     port: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
     _is_cut: bool = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -26,9 +27,17 @@ class SlowWire:
         asked = asyncio.create_task(self._pass_on(reader, server_writer, 0.0))
         answered = asyncio.create_task(self._pass_on(server_reader, writer, self.lag_seconds))
         self._tasks |= {asked, answered}
+        self._writers += [writer, server_writer]
         await asyncio.wait({asked, answered}, return_when=asyncio.FIRST_COMPLETED)
         for each in (writer, server_writer):
             each.close()
+
+    async def close(self) -> None:
+        """Close all connections, whatever is under way."""
+        self.cut()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     def cut(self) -> None:
         """Lose what is under way, and pass on nothing more."""
@@ -56,5 +65,5 @@ async def slow_wire(to_port: int, lag_seconds: float) -> AsyncGenerator[SlowWire
     try:
         yield wire
     finally:
-        wire.cut()
         server.close()
+        await wire.close()

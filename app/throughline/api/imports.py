@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Literal, NoReturn, TypeAlias
 from uuid import UUID
@@ -10,10 +11,11 @@ from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import StreamingResponse
 
+from throughline.db.reads import Reading, ReadRepositories
 from throughline.db.sessions.import_messages import DatedMessage, Imported, ImportedConversation
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.quotations import MARKER, renumber_quotations
-from throughline.domain.basic_types import JsonValue, SessionId
+from throughline.domain.basic_types import JsonValue, Page, SessionId, UserId
 from throughline.domain.errors import ExternalIdTaken, InvalidInput, NotFound
 from throughline.domain.message import (
     LAST_POSITION,
@@ -49,6 +51,7 @@ from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMe
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import InvalidRequest, MalformedBody, codes
+from throughline.wire.data_age import DATA_UNTIL, age_headers
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.messages import ExportedMessage, MessageOut
 from throughline.wire.sessions import SessionOut
@@ -64,7 +67,7 @@ export_router = PrefixRouter(prefix="/v1/sessions/{session_id}/export", tags=["s
         HTTPStatus.OK: {
             "description": "one JSON object a line",
             "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-            "headers": response_headers("Content-Disposition"),
+            "headers": response_headers("Content-Disposition", DATA_UNTIL),
         }
     },
 )
@@ -74,23 +77,35 @@ async def export_session(session_id: PathId, call: Reader) -> StreamingResponse:
     The first object has the `type` `session`, all others `message`. A complete export has at least as many messages as
     its first line says.
     """
-    session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
-    headers = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
-    return StreamingResponse(_lines(call, session), media_type=MEDIA_TYPE, headers=headers)
+    owner_id, wanted = call.owner_id, session_id_of(session_id)
+    reading = call.services.database.reads.begin()
+    session = await reading.run(lambda each: each.sessions.get(owner_id, wanted))
+    name = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
+    headers = {**name, **age_headers(reading.tell_age())}
+    return StreamingResponse(_lines(owner_id, session, reading), media_type=MEDIA_TYPE, headers=headers)
 
 
-async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
-    """Yield the lines of an export. No database connection is held while the client reads a page."""
+async def _lines(owner_id: UserId, session: Session, reading: Reading) -> AsyncGenerator[bytes]:
+    """Yield the lines of an export. No database connection is held while the client reads a page.
+
+    If a replica fails, the primary goes on behind the last message.
+    """
     yield _line("session", SessionOut.render(session))
     after: int | None = None
     while True:
         query = MessageQuery(after=after, limit=PAGE_MESSAGES, reasoning="shown")
-        page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+        page = await reading.run(partial(_read_page, owner_id, session.id, query))
         for message in page.items:
             yield _line("message", _rendered(message))
         if page.next_cursor is None:
             return
         after = int(page.next_cursor)
+
+
+async def _read_page(
+    owner_id: UserId, session_id: SessionId, query: MessageQuery, repositories: ReadRepositories
+) -> Page[Message]:
+    return await repositories.messages.list_messages(owner_id, session_id, query)
 
 
 def _rendered(message: Message) -> JsonDict:

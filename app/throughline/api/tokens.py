@@ -24,11 +24,12 @@ from throughline.http.call import (
     dependencies_of,
     session_id_of,
 )
-from throughline.http.documents import described
+from throughline.http.documents import described, response_headers
 from throughline.http.fields import STRICT, Moment, QueryParameters
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
+from throughline.wire.data_age import DATA_UNTIL, age_headers
 from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportOut, group_json
 
 MOST_DAYS = 3_660
@@ -57,7 +58,7 @@ class AskedUsage(QueryParameters):
         return value
 
 
-@usage_router.get("", responses={HTTPStatus.OK: {"model": UsageReportOut}})
+@usage_router.get("", responses={HTTPStatus.OK: {"model": UsageReportOut, "headers": response_headers(DATA_UNTIL)}})
 async def report_usage(call: Reader, asked: Annotated[AskedUsage, Query()]) -> Response:
     """Return the tokens and the costs of model calls in groups: answers, summaries and embedded texts.
 
@@ -67,12 +68,15 @@ async def report_usage(call: Reader, asked: Annotated[AskedUsage, Query()]) -> R
         raise NotAllowed("`all_users` needs a key with the scope `operate`.")
     since, until = _times(asked, call.services.clock.now())
     owner_id = None if asked.all_users else call.principal.user_id
-    groups = await call.services.database.usage.report(UsageQuery(owner_id, since, until, keys_of(asked.group_by)))
-    return JsonResponse({
+    query = UsageQuery(owner_id, since, until, keys_of(asked.group_by))
+    reading = call.services.database.reads.begin()
+    groups = await reading.run(lambda each: each.usage.report(query))
+    shown = {
         "since": since.isoformat(),
         "until": until.isoformat(),
         "data": [group_json(group) for group in groups],
-    })
+    }
+    return JsonResponse(shown, headers=age_headers(reading.tell_age()))
 
 
 def _times(asked: AskedUsage, now: datetime) -> tuple[datetime, datetime]:

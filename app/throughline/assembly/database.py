@@ -8,6 +8,7 @@ from throughline.assembly.env_file import read_program_settings
 from throughline.assembly.front_ends import storages
 from throughline.cli.dependencies import DatabaseStatus, LocalOptions
 from throughline.db.connection.migrations import status, upgrade
+from throughline.db.connection.replica import ReplicaConfig
 from throughline.db.database import (
     Database,
     DatabaseConfig,
@@ -61,7 +62,15 @@ def database_config(settings: Settings) -> DatabaseConfig:
         loaded_rows_bytes=settings.loaded_rows_bytes,
         keeps_costs_of_erased_users=settings.keep_costs_of_erased_users,
         front_ends=storages(),
+        replica=replica_config(settings),
     )
+
+
+def replica_config(settings: Settings) -> ReplicaConfig | None:
+    """Return the replica for reads that may be late, None without one."""
+    if not settings.database_read_url:
+        return None
+    return ReplicaConfig(settings.database_read_url, settings.database_read_max_lag_seconds)
 
 
 def read_quiet_settings(options: LocalOptions) -> Settings:
@@ -92,9 +101,11 @@ async def service_status(options: LocalOptions) -> ServiceStatus:
 
     Nothing is written, and no database is created.
     """
-    where = database_location(read_quiet_settings(options))
+    settings = read_quiet_settings(options)
+    where = database_location(settings)
     async with open_direct_address(where, may_create=False) as url:
-        return replace(await read_service_status(url, storages()), database=where.description)
+        found = await read_service_status(url, storages(), replica_config(settings))
+        return replace(found, database=where.description)
 
 
 async def database_address(options: LocalOptions) -> str:

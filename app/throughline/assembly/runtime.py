@@ -258,7 +258,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     async with (
         open_tracing(settings, process) as tracing,
         compute_threads(settings.compute_threads),
-        open_configured_database(settings, kind) as database,
+        _open_database(settings, kind, metrics) as database,
         open_recall(settings, kind, database, embedder, clock) as recall,
         open_tool_servers() as tool_servers,
     ):
@@ -289,6 +289,14 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         async with _checked_agents(models, dependencies, rereading_agents(settings, kind, watch, dependencies)):
             yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
+
+
+@asynccontextmanager
+async def _open_database(settings: Settings, kind: ProcessKind, metrics: PrometheusMetrics) -> AsyncGenerator[Database]:
+    """Yield the configured database, whose reads with a replica are counted."""
+    async with open_configured_database(settings, kind) as database:
+        database.reads.on_read(metrics.replica_read)
+        yield database
 
 
 @asynccontextmanager

@@ -20,10 +20,11 @@ import uvloop
 from throughline.assembly.database import database_config, database_location, may_migrate
 from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import ChildOptions, ServeOptions
-from throughline.db.connection.address import DatabaseUrls
+from throughline.db.connection.address import DATABASE_READ_URL, DatabaseUrls, parse_address
 from throughline.db.connection.migrations import upgrade
+from throughline.db.connection.replica import POOL_SIZE
 from throughline.db.database import ConnectionLimit, open_address, read_connection_limit
-from throughline.domain.errors import SettingInvalid
+from throughline.domain.errors import SettingInvalid, ThroughlineError
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.http.accept import ConnectionCounts
@@ -36,6 +37,9 @@ from throughline.stopping import Stopping, ignoring_hangup
 from throughline.supervisor.child_process import ChildProgram
 from throughline.supervisor.line import ChildCount, SupervisorLine, inherit_socket, open_line
 from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
+
+REPLICA_SECONDS = 5.0
+"""Seconds that the start waits for the replica, which it does not need."""
 
 END_SECONDS = 30.0
 """Seconds that a child may take to end beyond the grace period of its turns."""
@@ -90,7 +94,7 @@ async def allowed_processes(settings: Settings, urls: DatabaseUrls, count: int, 
     each = database_config(settings).at(urls).server_connections
     if not each:  # all go through a pooler, which lets them share its own
         return count
-    limit = await read_connection_limit(urls)
+    limit = await read_connection_limit(urls.session_address())
     if is_auto:
         most = auto_processes(limit.free, each)
         if count > most:
@@ -109,6 +113,23 @@ async def allowed_processes(settings: Settings, urls: DatabaseUrls, count: int, 
         f"({each} each), and PostgreSQL allows {limit.allowed}. Raise its max_connections, or the limit of the role or "
         "database; lower PROCESSES or DB_POOL_SIZE; or put PgBouncer in between."
     )
+
+
+async def check_replica_connections(url: str, count: int) -> None:
+    """Log a warning if the replica allows fewer connections than the processes may open, or cannot be reached.
+
+    It is no error: the primary answers what finds no connection. One more process runs while processes are replaced.
+    """
+    address = replace(parse_address(url, DATABASE_READ_URL), is_pooled=True)
+    needed = (count + 1) * POOL_SIZE
+    try:
+        async with asyncio.timeout(REPLICA_SECONDS):
+            allowed = (await read_connection_limit(address)).allowed
+    except (ThroughlineError, TimeoutError):
+        log.warning("replica not reached", place=address.place)
+        return
+    if needed > allowed:
+        log.warning("replica allows too few connections", place=address.place, needed=needed, allowed=allowed)
 
 
 def auto_processes(free: int, each: int) -> int:
@@ -151,6 +172,8 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
             await upgrade(urls.for_sessions)
         is_auto = (options.processes or settings.processes) == AUTO_PROCESSES
         count = await allowed_processes(settings, urls, count, is_auto=is_auto)
+        if settings.database_read_url:
+            await check_replica_connections(settings.database_read_url, count)
         with (
             bind_tcp(serve_address(options, settings)) as listener,
             open_folder() as folder,

@@ -17,9 +17,11 @@ from throughline.assembly.database import database_location
 from throughline.assembly.front_ends import routes
 from throughline.assembly.runtime import Runtime
 from throughline.db.connection.migrations import head_revision
+from throughline.db.connection.replica import explain_refusal
 from throughline.db.service_status import HEARTBEAT_SECONDS, ProcessRepository
 from throughline.domain.basic_types import Clock, UserId
 from throughline.domain.errors import ClaimingFailed
+from throughline.domain.replica import ReplicaReport
 from throughline.domain.service_status import Process, ProcessState, ServiceStatus
 from throughline.execution.error_boundary import ErrorBoundary, running_concurrently
 from throughline.http.accept import ConnectionCounts
@@ -173,7 +175,8 @@ async def _read_status(runtime: Runtime) -> ServiceStatus:
     dependencies = runtime.turn_dependencies
     breakers, files = read_breakers(dependencies), dependencies.agents.describe_files()
     servers = read_tool_servers(dependencies)
-    return replace(found, database=where, breakers=breakers, agent_files=files, tool_servers=servers)
+    replica = runtime.database.reads.report()
+    return replace(found, database=where, breakers=breakers, agent_files=files, tool_servers=servers, replica=replica)
 
 
 async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *, has_worker: bool) -> Readiness:
@@ -187,10 +190,21 @@ async def _check_ready(runtime: Runtime, front_ends: Sequence[FrontEndHealth], *
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
     else:
         hints["workers"] = await runtime.database.processes.count_claiming() > 0
-    ready = Readiness(checks, hints)
+    ready = _with_replica(Readiness(checks, hints), runtime.database.reads.report())
     for each in front_ends:
         ready = each.added_to(ready)
     return ready
+
+
+def _with_replica(ready: Readiness, replica: ReplicaReport | None) -> Readiness:
+    """Return the readiness with a hint whether the replica answers. None: there is no replica."""
+    if replica is None:
+        return ready
+    ready = replace(ready, hints={**ready.hints, "replica": not replica.is_refused})
+    if not replica.is_refused:
+        return ready
+    reason = f"the primary answers in place of {replica.place}: {explain_refusal(replica.state)}"
+    return replace(ready, reasons={**ready.reasons, "replica": reason})
 
 
 CLOSING_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -14,9 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from throughline.domain.basic_types import JsonObject
 from throughline.domain.errors import PermanentError, TemporaryError
 from throughline.domain.message import Role
+from throughline.domain.replica import ReplicaAge
 from throughline.wire.context import PreviewOut, SessionContextOut
+from throughline.wire.data_age import read_age
 from throughline.wire.events import Accepted, RunForOperators, RunOut, RunPage
-from throughline.wire.json_shape import Shape
 from throughline.wire.messages import (
     CitedMessageOut,
     HitOut,
@@ -96,6 +97,8 @@ class AnswerFailed(PermanentError):
 
 Reply = TypeVar("Reply")
 Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only
+JSON_LINES = "application/x-ndjson"
+MAX_LINE_BYTES = 100_000_000
 Exported: TypeAlias = dict[str, object]
 """A session or message as the JSON object that the service sent, passed on unchanged to an export."""
 
@@ -113,13 +116,6 @@ class ListPage(Protocol[Item]):
     @property
     def next_cursor(self) -> str | None:
         """Cursor of the next page, None on the last one."""
-
-
-class ExportedPage(Shape):
-    """A page of a list whose items are passed on unchanged."""
-
-    data: list[Exported]
-    next_cursor: str | None
 
 
 def read_json(reply_type: type[Reply], text: str | bytes) -> Reply:
@@ -159,6 +155,8 @@ class ServiceRequests:
         """Send requests through `http`, which has the base URL and the key. Its opener closes it."""
         self._http = http
         self._place = place
+        self.age: ReplicaAge | None = None
+        """Age of the data of the last answer, None if it came from the primary."""
 
     def unreachable(self, error: httpx.HTTPError) -> ServiceUnreachable:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
@@ -201,6 +199,7 @@ class ServiceRequests:
         except httpx.HTTPError as error:
             raise self.unreachable(error) from error
         self._refuse(response)
+        self.age = read_age(response.headers)
         return response
 
     def _stream_request(
@@ -224,8 +223,9 @@ class ServiceRequests:
             if not response.is_success:
                 await response.aread()
             self._refuse(response)
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            if not response.headers.get("content-type", "").startswith(request.headers["accept"]):
                 raise UnexpectedReply(f"{self._place} did not answer with a stream. Is it a Throughline service?")
+            self.age = read_age(response.headers)
             yield response
         except httpx.HTTPError as error:
             raise self.unreachable(error) from error
@@ -281,10 +281,6 @@ class ServiceClient(ServiceRequests):
     async def session(self, session_id: str) -> SessionOut:
         return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
 
-    async def session_json(self, session_id: str) -> Exported:
-        """Return a session in the service's JSON form, for export."""
-        return read_json(dict[str, object], await self._get(f"/v1/sessions/{session_id}"))
-
     async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
         """Return up to `limit` sessions, newest updated first, and the next cursor, '' at the end of the list."""
         return await self._up_to(limit, SessionPage, "/v1/sessions", asdict(chosen), cursor)
@@ -309,17 +305,17 @@ class ServiceClient(ServiceRequests):
         )
         return read_json(SessionOut, response.content)
 
-    async def history(self, session_id: str) -> AsyncIterator[Exported]:
-        """Yield all messages of a session in the service's JSON form, oldest first."""
-        after = ""
-        while True:
-            query: Query = {"limit": PAGE_SIZE, "after": after, "include": "reasoning"}
-            page = await self._page(ExportedPage, f"/v1/sessions/{session_id}/messages", query)
-            for item in page.data:
-                yield item
-            if not page.next_cursor:
-                return
-            after = page.next_cursor
+    async def export(self, session_id: str) -> AsyncGenerator[Exported]:
+        """Yield a session and all its messages, oldest first, in the service's JSON form."""
+        request = self._stream_request("GET", f"/v1/sessions/{session_id}/export", {"Accept": JSON_LINES})
+        rest = b""
+        async with self._open_stream(request) as response:
+            async for piece in response.aiter_bytes():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield read_json(dict[str, object], line)
+                if len(rest) > MAX_LINE_BYTES:
+                    raise UnexpectedReply(f"A line of the export is larger than {MAX_LINE_BYTES:,} bytes.")
 
     async def newest_messages(self, session_id: str, *, limit: int) -> list[CitedMessageOut]:
         """Return the newest `limit` messages, in ascending order."""

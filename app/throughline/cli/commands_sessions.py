@@ -191,6 +191,7 @@ async def search(words: str, session_id: str | None, limit: int, target: Service
     async with open_client(target) as client:
         inside = "" if session_id is None else await whole_id(client, screen, session_id)
         found = await client.search(inside, words, limit=limit)
+        screen.note_age(client.age)
     for hit in found:
         screen.draw(draw_hit(hit, names_session=session_id is None))
     if not found:
@@ -207,6 +208,7 @@ async def export(session_id: str, output: Path | None, target: ServiceTarget) ->
     screen = Screen()
     async with open_client(target) as client:
         count = await export_session(client, await whole_id(client, screen, session_id), output)
+        screen.note_age(client.age)
     if output is not None:
         screen.note(f"{count} messages written to {output}")
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.context_views import draw_bar
 from throughline.cli.dependencies import LocalOptions
-from throughline.cli.printable import moment, one_line, printable
+from throughline.cli.printable import moment, one_line, printable, to_the_second
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NoWorkerAvailable
 from throughline.domain.usage_report import NO_KEYS, UsageKey, keys_of
@@ -22,6 +22,7 @@ from throughline.wire.service import (
     ModelBreakerOut,
     ProcessOut,
     QueueOut,
+    ReplicaOut,
     ServiceStatusOut,
     ToolServerOut,
     UsageGroupOut,
@@ -115,10 +116,12 @@ async def usage(by: str, days: int, all_users: bool, as_json: bool, target: Serv
     """
     async with open_client(target) as client:
         report = await client.usage(by, days=days, all_users=all_users)
+        age = client.age
+    screen = Screen()
+    screen.note_age(age)
     if as_json:
         click.echo(json.dumps(report.model_dump(mode="json"), indent=2))
         return
-    screen = Screen()
     if not report.data:
         screen.note(f"no model calls in the last {days} days")
         return
@@ -153,6 +156,9 @@ def draw_status(status: ServiceStatusOut) -> Iterator[RenderableType]:
         yield from _draw_agent_files(status.agent_files)
     if status.tool_servers:
         yield from _draw_tool_servers(status.tool_servers)
+    if status.replica is not None:
+        yield Text()
+        yield _draw_replica(status.replica)
 
 
 def _draw_processes(status: ServiceStatusOut) -> Iterator[RenderableType]:
@@ -306,6 +312,12 @@ def _draw_tool_servers(servers: Sequence[ToolServerOut]) -> Iterator[RenderableT
     for each in servers:
         for remark in _remarks(each):
             yield Text(printable(f"{each.name}: {remark}"), style=WARNING)
+
+
+def _draw_replica(replica: ReplicaOut) -> Text:
+    until = "" if replica.until is None else f", with changes until {to_the_second(replica.until)}"
+    state = f"the primary answers instead ({replica.state})" if replica.is_refused else f"{replica.state}{until}"
+    return Text(printable(f"Replica {replica.place}: {state}"), style=WARNING if replica.is_refused else "")
 
 
 def _remarks(server: ToolServerOut) -> Iterator[str]:

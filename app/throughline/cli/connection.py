@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import httpx
 
-from throughline.cli.client import ServiceClient, UnexpectedReply
+from throughline.cli.client import JSON_LINES, ServiceClient, UnexpectedReply
 from throughline.cli.dependencies import CliDependencies, LocalOptions
 
 # Limit on the size of one reply: `--url` may name any server, and an endless reply would fill the memory. Event streams
@@ -29,7 +29,7 @@ IDENTITY = {"Accept-Encoding": "identity"}
 
 
 async def bound_reply(response: httpx.Response) -> None:
-    """Limit the body of `response`, except an event stream, to MAX_REPLY_BYTES; used as a hook of httpx.
+    """Limit the body of `response`, except a stream, to MAX_REPLY_BYTES; used as a hook of httpx.
 
     Raises UnexpectedReply for a compressed body.
     """
@@ -39,7 +39,7 @@ async def bound_reply(response: httpx.Response) -> None:
             f"The response is compressed ({encoding[:40]}), although the request forbids it. Check the proxy "
             "behind --url."
         )
-    is_stream = response.is_success and response.request.headers.get("accept") == "text/event-stream"
+    is_stream = response.is_success and response.request.headers.get("accept") in {"text/event-stream", JSON_LINES}
     if not is_stream:
         assert isinstance(response.stream, httpx.AsyncByteStream), "an asynchronous client has such streams"
         response.stream = _BoundedStream(response.stream)

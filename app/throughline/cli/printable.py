@@ -48,6 +48,11 @@ def joined(lines: Iterable[Text], *, width: int) -> Text:
     return Text("\n").join(shown)
 
 
+def to_the_second(time: datetime) -> str:
+    """Return a time in the local time zone, with its seconds."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def moment(time: datetime | None) -> str:
     """Return a time in the local time zone, a dash for None and for times that cannot be converted."""
     try:

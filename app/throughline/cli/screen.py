@@ -28,7 +28,8 @@ from rich.text import Text
 
 from throughline.cli.dependencies import LineReader
 from throughline.cli.markdown_view import THEME, MarkdownBlock, Row, blocks_of, lines_of, rows_of
-from throughline.cli.printable import printable, wrapped
+from throughline.cli.printable import printable, to_the_second, wrapped
+from throughline.domain.replica import ReplicaAge
 
 # An answer at a terminal, drawn as Markdown while it arrives. A block that can no longer change is printed for good.
 # Only the last one, which is not finished, is drawn again when more of it arrives: of that as much as the screen has
@@ -392,6 +393,13 @@ class Screen:
             self._print([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
         else:
             self._print(self._lines(whole), style="dim")
+
+    def note_age(self, age: ReplicaAge | None) -> None:
+        """Remark how old the data of an answer may be; nothing for None, data of the primary."""
+        if age is None:
+            return
+        lacks = "the newest changes" if age.until is None else f"changes after {to_the_second(age.until)}"
+        self.note(f"a replica of the database answered: {lacks} may be missing")
 
     def warn(self, text: str) -> None:
         """Print a remark to standard error that is not to be overlooked."""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import click
 
-from throughline.cli.client import ServiceClient, SessionFilter
+from throughline.cli.client import JSON_LINES, ServiceClient, SessionFilter
 from throughline.cli.printable import moment, one_line
 from throughline.cli.screen import Screen
 from throughline.domain.basic_types import JsonValue
@@ -80,11 +81,6 @@ def is_position(text: str) -> bool:
 
 
 JSON = "application/json"
-JSON_LINES = "application/x-ndjson"
-COMPUTED = "citations"
-"""Field of a message that the service computes when it is read, so that an export does not keep it."""
-
-NO_REASONING = ("reasoning", None)
 
 # Escaped although JSON allows them: readers treat some as line ends, terminals treat others as commands, or
 # show the text after them in another order.
@@ -145,16 +141,15 @@ async def import_session(client: ServiceClient, content: bytes, renamed: Renamed
 
 async def _write(client: ServiceClient, session_id: str, file: TextIO | None) -> int:
     count = 0
-    click.echo(_line("session", await client.session_json(session_id)), file=file)
-    async for message in client.history(session_id):
-        stored = {name: value for name, value in message.items() if name != COMPUTED and (name, value) != NO_REASONING}
-        click.echo(_line("message", stored), file=file)
-        count += 1
+    async with aclosing(client.export(session_id)) as lines:
+        async for item in lines:
+            click.echo(_line(item), file=file)
+            count += item.get("type") == "message"
     return count
 
 
-def _line(kind: str, item: Mapping[str, object]) -> str:
-    text = json.dumps({"type": kind, **item}, ensure_ascii=False)
+def _line(item: Mapping[str, object]) -> str:
+    text = json.dumps(item, ensure_ascii=False)
     return ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

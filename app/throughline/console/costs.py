@@ -69,10 +69,13 @@ async def get_costs(
     since = start_of_day(until) - timedelta(days=days - 1)
     is_all, own_id = call.reaches_all_runs, call.principal.user_id
     is_by_user = is_all and by is UsageKey.USER
-    groups = await call.services.database.usage.report(UsageQuery(None if is_all else own_id, since, until, (by,)))
+    query = UsageQuery(None if is_all else own_id, since, until, (by,))
+    reading = call.services.database.reads.begin()
+    groups = await reading.run(lambda each: each.usage.report(query))
     choice = {"by": by, "keys": list(UsageKey), "days": days, "is_all": is_all, "is_by_user": is_by_user}
     budgets = await _budgets(call, None if is_by_user else own_id)
-    return show(request, "costs.html", call, {**choice, **budgets, "rows": cost_rows(groups, by)})
+    values = {**choice, **budgets, "rows": cost_rows(groups, by), "age": reading.tell_age()}
+    return show(request, "costs.html", call, values)
 
 
 def cost_rows(groups: Sequence[UsageGroup], by: UsageKey) -> list[CostRow]:

@@ -16,7 +16,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role, clean_text
 from throughline.domain.recall import HistoryQuery, Hit, SearchResult
-from throughline.http.call import PAGES, Call, session_id_of
+from throughline.http.call import PAGES, Call, search_late, session_id_of
 from throughline.http.prefix_router import PrefixRouter
 
 FIRST_HITS, MOST_HITS = 20, 50
@@ -69,11 +69,11 @@ async def search_session(
 async def _search(call: Call, session_id: SessionId | None, asked: AskedSearch) -> Mapping[str, object]:
     """Return what the templates need of a search. One that cannot be understood has a `reason` and no hits."""
     limit = MOST_HITS if asked.more else FIRST_HITS
-    text, reason, result = clean_text(asked.q).strip(), "", NOTHING
+    text, reason, result, age = clean_text(asked.q).strip(), "", NOTHING, None
     query = HistoryQuery(text, limit, today=call.services.clock.now().date())
     try:
         if text:
-            result = await call.services.history.search(call.owner_id, session_id, query)
+            result, age = await search_late(call, session_id, query)
     except InvalidInput as error:
         reason = error.detail
     titles = await call.services.database.sessions.titles_of(call.owner_id, result.hits)
@@ -82,6 +82,7 @@ async def _search(call: Call, session_id: SessionId | None, asked: AskedSearch) 
         "sought": asked.q,
         "reason": reason,
         "hits": [HitRow(hit, title, tuple(pieces_of(hit))) for hit, title in zip(result.hits, titles, strict=True)],
+        "age": age,
         "incomplete": len(result.incomplete_sessions),
         "has_more": len(result.hits) == FIRST_HITS and not asked.more,
         "is_asked": bool(text),

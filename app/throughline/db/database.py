@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from throughline.db.connection.address import Address, DatabaseUrls
+from throughline.db.connection.address import DATABASE_READ_URL, Address, DatabaseUrls, parse_address
 from throughline.db.connection.migrations import (
     OLDEST_SERVER,
     check_known,
@@ -21,9 +21,11 @@ from throughline.db.connection.migrations import (
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
+from throughline.db.connection.replica import POOL_SIZE, Replica, ReplicaConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
+from throughline.db.reads import ReadRepositories, Reads, ReplicaSearch
 from throughline.db.retention import ARCHIVED, EXPIRED, OldSessions, RetentionRepository
 from throughline.db.runs.all_runs import AllRunsRepository
 from throughline.db.runs.events import EventRepository
@@ -182,7 +184,7 @@ class DatabaseConfig:
     In addition to `pool_size` there are a connection that listens and one for process heartbeats and readiness. Once a
     lease is held, a further one renews leases. `loaded_rows_bytes` limits the cache of message rows. `caps` limits
     queued and running runs. `search_language` is the language whose stemming rules search uses. `front_ends` describes
-    the tables of front ends.
+    the tables of front ends. `replica` is the server for reads that may be late.
     """
 
     url: str
@@ -196,6 +198,7 @@ class DatabaseConfig:
     direct_url: str = ""
     listens: bool = True
     has_only_pooler: bool = False
+    replica: ReplicaConfig | None = None
 
     @property
     def urls(self) -> DatabaseUrls:
@@ -217,7 +220,16 @@ class DatabaseConfig:
         if self.has_only_pooler:
             return 0
         direct = DIRECT_CONNECTIONS if self.listens else DIRECT_CONNECTIONS - 1
-        return direct if self.direct_url else self.pool_size + direct
+        shared = 0 if self.direct_url else self.pool_size
+        return direct + shared + self._replica_connections_here
+
+    @property
+    def _replica_connections_here(self) -> int:
+        """The connections for reads that may be late, if their address leads to the server itself, too."""
+        if self.replica is None:
+            return 0
+        here = self.urls.session_address().hosts
+        return POOL_SIZE if set(parse_address(self.replica.url, DATABASE_READ_URL).hosts) & set(here) else 0
 
 
 DIRECT_CONNECTIONS = 3
@@ -255,9 +267,10 @@ class Database:
             MemoryVectorRepository(transactions),
             MessageVectorRepository(transactions),
         )
-        self.summaries, self.calibrations = (
+        self.summaries, self.calibrations, self.all_runs = (
             SummaryRepository(transactions, self.notifier),
             CalibrationRepository(transactions),
+            AllRunsRepository(transactions),
         )
         self.archived_sessions, self.expired_sessions = (
             OldSessions(transactions, loaded, ARCHIVED),
@@ -269,7 +282,7 @@ class Database:
         self.usage, self.retention = UsageRepository(transactions), RetentionRepository(transactions, front_ends)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, transactions)
         self.runs = RunRepository(transactions, self._leases, self.notifier, config.caps, loaded)
-        self.all_runs, self.status = AllRunsRepository(transactions), StatusRepository(transactions, front_ends)
+        self.status, self.reads = StatusRepository(transactions, front_ends), self._make_reads()
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -291,6 +304,24 @@ class Database:
         """What a front end's own repositories use of this database."""
         return FrontEndAccess(self._transactions, self._leases, self.notifier, self._config.caps)
 
+    def _make_reads(self) -> Reads:
+        """Return the reads that a replica may answer. Its repositories share no cache with those of the primary."""
+        config, nothing = self._config, MessageCache(0)
+
+        def over(transactions: Transactions) -> ReadRepositories:
+            messages = MessageRepository(transactions, nothing)
+            return ReadRepositories(
+                SessionRepository(transactions, self.notifier, nothing),
+                messages,
+                UsageRepository(transactions),
+                ReplicaSearch(transactions, messages, self.jobs, config.search_language),
+                MessageVectorRepository(transactions),
+            )
+
+        primary = ReadRepositories(self.sessions, self.messages, self.usage, self.history, self.message_vectors)
+        replica = None if config.replica is None else Replica(config.replica, self._transactions)
+        return Reads(primary, replica, over)
+
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """Create the table for memories' vectors if it is missing (db/memories.py).
 
@@ -302,6 +333,7 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self.followed_runs.close()
+        await self.reads.close()
         await self.notifier.close()
         await self._lease_pool.close()
         await self._life_pool.close()
@@ -397,12 +429,12 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
         yield url
 
 
-async def read_connection_limit(urls: DatabaseUrls) -> ConnectionLimit:
+async def read_connection_limit(address: Address) -> ConnectionLimit:
     """Return how many connections are allowed, free, and in use by the service already.
 
     Raises DatabaseUnavailable, DatabaseUnusable.
     """
-    pool = ConnectionPool(urls.session_address(), PoolConfig(size=1, timeout_seconds=5.0))
+    pool = ConnectionPool(address, PoolConfig(size=1, timeout_seconds=5.0))
     try:
         rows = await Transactions(pool).fetch(_CONNECTION_LIMIT)
     finally:

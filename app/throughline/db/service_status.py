@@ -4,11 +4,12 @@ Nothing is written, and the schema is not changed.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.migrations import check_known, status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
+from throughline.db.connection.replica import ReplicaConfig, check_replica
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.front_end_storage import FrontEndStorage
 from throughline.db.statements.sql import sql
@@ -130,15 +131,19 @@ class StatusRepository:
         return await self._transactions.run(lambda tx: _read(tx, self._front_ends))
 
 
-async def read_service_status(url: str, front_ends: Sequence[FrontEndStorage] = ()) -> ServiceStatus:
-    """Return the service's state from the database at `url`, as one consistent snapshot.
+async def read_service_status(
+    url: str, front_ends: Sequence[FrontEndStorage] = (), replica: ReplicaConfig | None = None
+) -> ServiceStatus:
+    """Return the service's state from the database at `url`, as one consistent snapshot, and that of its replica.
 
     Raises DatabaseUnavailable, and DatabaseUnusable if the schema's revision is not this version's.
     """
     await _check_schema(url)
     pool = ConnectionPool(parse_address(url), READ)
     try:
-        return await StatusRepository(Transactions(pool), front_ends).read()
+        transactions = Transactions(pool)
+        found = await StatusRepository(transactions, front_ends).read()
+        return found if replica is None else replace(found, replica=await check_replica(replica, transactions))
     finally:
         await pool.close()
 

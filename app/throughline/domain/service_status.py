@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from throughline.domain.basic_types import ProcessId
+from throughline.domain.replica import ReplicaReport
 from throughline.domain.tool_server import ServerReport
 from throughline.domain.usage_report import CallPurpose
 
@@ -168,7 +169,7 @@ class ServiceStatus:
 
     `held` lists processes with expired leases first. `slack` is None if Slack is not used. `database` names the
     database. `breakers`, `agent_files` and `tool_servers` are those of the process that reports, None if the status is
-    read from the database alone.
+    read from the database alone. `replica` is None without one.
     """
 
     schema: str
@@ -181,6 +182,7 @@ class ServiceStatus:
     breakers: tuple[ModelBreaker, ...] | None = None
     agent_files: AgentFiles | None = None
     tool_servers: tuple[ServerReport, ...] | None = None
+    replica: ReplicaReport | None = None
 
     @property
     def claiming_processes(self) -> int:

@@ -20,6 +20,8 @@ from throughline.domain.basic_types import Clock, MemoryId, MessageId, RunId, Se
 from throughline.domain.errors import NotAllowed, NotFound
 from throughline.domain.keys import Principal, Scope, TokenLimits
 from throughline.domain.message import Source, clean_text
+from throughline.domain.recall import HistoryQuery, SearchResult
+from throughline.domain.replica import ReplicaAge
 from throughline.execution.compute_threads import work_for
 from throughline.http.auth import CREATE_KEY_HINT, Authenticator, check_scope, method_of, read_credentials, route_of
 from throughline.http.services import ApiConfig, Services
@@ -295,6 +297,17 @@ async def _sharing_owner(
         if "run_id" in path:
             return await shared.owner_for(principal.user_id, run_id=run_id_of(path["run_id"]))
     return None
+
+
+async def search_late(
+    call: Call, session_id: SessionId | None, query: HistoryQuery
+) -> tuple[SearchResult, ReplicaAge | None]:
+    """Return the best matches for the caller, from a replica if there is one, and the age of their data.
+
+    Raises NotFound, InvalidInput.
+    """
+    services = call.services
+    return await services.history.search_late(call.owner_id, session_id, query, services.database.reads.begin())
 
 
 def source_of(request: HTTPConnection, call: Call) -> Source:

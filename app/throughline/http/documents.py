@@ -20,6 +20,7 @@ from throughline.http.call import as_canceller, as_key_holder, as_operator, as_r
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER, LAST_EVENT_ID
 from throughline.http.problem_documents import MEDIA_TYPE, json_bytes
+from throughline.wire.data_age import DATA_UNTIL
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"
@@ -112,6 +113,10 @@ REQUEST_HEADERS: dict[str, Json] = {
 RESPONSE_HEADERS: dict[str, Json] = {
     "Content-Disposition": _response_header("a file name to save the body under"),
     "Content-Location": _response_header("path of the run, or of its events"),
+    DATA_UNTIL: _response_header(
+        "a replica of the database answered: what was stored before this time is included, later changes may be "
+        "missing; `unknown`: the replica does not tell. Without this header nothing is missing"
+    ),
     "Idempotency-Replayed": _response_header("`true`: an earlier request with the same key was answered again"),
     "Location": _response_header("path of the new object"),
     "Preference-Applied": _response_header("the preference of `Prefer` that was followed"),

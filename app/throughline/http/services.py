@@ -17,7 +17,7 @@ from throughline.domain.model_window import ModelWindow
 from throughline.domain.run import RunInput, Submission, Submitted
 from throughline.domain.service_status import ServiceStatus
 from throughline.domain.summary import CompactionResult
-from throughline.ports.storage import History
+from throughline.turn.recall.history_search import HistorySearch
 from throughline.turn.recall.memory_service import MemoryService
 from throughline.turn.summary.reread import SummaryCost, SummaryRequest
 
@@ -132,7 +132,7 @@ class Services:
 
     database: Database
     memories: MemoryService
-    history: History
+    history: HistorySearch
     agents: AgentRegistry
     submit: Callable[[Submission], Awaitable[Submitted]]
     report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]

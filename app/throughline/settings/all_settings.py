@@ -233,6 +233,19 @@ class DatabaseSettings(SettingsSection):
         description="Whether processes notify each other by LISTEN and NOTIFY. `false`: they poll alone, for a "
         "pooler without a DATABASE_DIRECT_URL, and for a database that cannot listen.",
     )
+    database_read_url: str = Field(
+        "",
+        description="Address of a replica for reads that may be late: exports, usage, and searches of all sessions or "
+        "of long ones. With several hosts a standby is preferred. Empty: DATABASE_URL answers them, as it does while "
+        "the replica cannot.",
+    )
+    database_read_max_lag_seconds: float = Field(
+        30.0,
+        ge=10,
+        le=86_400,
+        description="Seconds that the replica's data may be late, before DATABASE_URL answers instead. An idle service "
+        "commits every five seconds, so a replica without any lag looks up to five seconds late.",
+    )
     data_dir: Path | None = Field(
         None,
         examples=["/var/lib/throughline"],
@@ -259,6 +272,14 @@ class DatabaseSettings(SettingsSection):
         if self.database_direct_url and not self.database_url:
             raise ValueError(
                 "DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's address; without a pooler, set only DATABASE_URL"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_read_url_has_a_primary(self) -> Self:
+        if self.database_read_url and not self.database_url:
+            raise ValueError(
+                "DATABASE_READ_URL needs DATABASE_URL, the address of the primary that the replica follows"
             )
         return self
 

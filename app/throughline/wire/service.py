@@ -289,6 +289,17 @@ class ToolServerOut(Shape):
     last_change: ListChangeOut | None = Field(description="null: the list has not changed since the process began")
 
 
+class ReplicaOut(Shape):
+    """The replica for reads that may be late, at its last use by one process."""
+
+    place: str = Field(description="host and port of each of its servers")
+    state: str = Field(
+        description="`answers`, `unused` so far, or why the primary answers: away, late, schema, foreign"
+    )
+    until: Time | None = Field(description="until when the data of its last answer was complete; null: not known")
+    is_refused: bool = Field(description="the primary answers in its place")
+
+
 class ServiceStatusOut(Shape):
     """The state of the whole service: its processes, waiting work, and work in progress."""
 
@@ -309,6 +320,7 @@ class ServiceStatusOut(Shape):
     tool_servers: list[ToolServerOut] | None = Field(
         None, description="of the process that answers; null if the status was read from the database alone"
     )
+    replica: ReplicaOut | None = Field(None, description="of DATABASE_READ_URL; null without one")
 
     @property
     def claiming_processes(self) -> int:
@@ -335,6 +347,7 @@ def status_json(status: ServiceStatus) -> JsonDict:
         "breakers": None if status.breakers is None else [ModelBreakerOut.render(each) for each in status.breakers],
         "agent_files": None if status.agent_files is None else AgentFilesOut.render(status.agent_files),
         "tool_servers": None if status.tool_servers is None else [*map(ToolServerOut.render, status.tool_servers)],
+        "replica": None if status.replica is None else ReplicaOut.render(status.replica),
     }
 
 

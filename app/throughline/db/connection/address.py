@@ -19,10 +19,10 @@ _IGNORED = {
 """URL parameters for libpq and other clients. They are accepted and dropped; some values the service sets itself."""
 _TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs"}
 _ATTRIBUTES = ("any", "read-write", "primary", "read-only", "standby", "prefer-standby")
-_READ_WRITE = "read-write"
+_READ_WRITE, _PREFER_STANDBY = "read-write", "prefer-standby"
 _END_OF_PLACES = re.compile("[/?@]")
 DEFAULT_PORT, MOST_PORT = 5432, 65_535
-DATABASE_URL, DATABASE_DIRECT_URL = "DATABASE_URL", "DATABASE_DIRECT_URL"
+DATABASE_URL, DATABASE_DIRECT_URL, DATABASE_READ_URL = "DATABASE_URL", "DATABASE_DIRECT_URL", "DATABASE_READ_URL"
 
 ConnectArguments = Mapping[str, object]
 
@@ -47,7 +47,8 @@ class Address:
 
     `url` names server, role, password and database; with several servers, the first. `hosts` are all of them. `extra`
     holds the arguments `ssl` and `target_session_attrs` of `asyncpg.connect`, if the URL has such parameters. With
-    several servers the latter is `read-write` by default, since the service writes.
+    several servers the latter is `read-write` by default, since the service writes, and `prefer-standby` for
+    DATABASE_READ_URL.
 
     `is_pooled`: the address leads to a connection pooler, which may run each transaction on a different server
     connection. `setting` is the name of the setting that holds the URL.
@@ -134,7 +135,8 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         _check_options(options)
         hosts = _hosts_in(url, options, places)
         _check_ports(hosts)
-        extra = _extra(options, has_choice=len(hosts) > 1)
+        usual = _PREFER_STANDBY if setting == DATABASE_READ_URL else _READ_WRITE
+        extra = _extra(options, usual if len(hosts) > 1 else None)
     except ValueError as wrong:
         raise DatabaseUnusable(f"{setting} has {wrong}") from None
     kept: dict[str, str] = {name: options[name] for name in ("host", "port") if name in options}
@@ -227,15 +229,17 @@ SYSTEM = "system"
 """The value of `sslrootcert` for the machine's own certificates."""
 
 
-def _extra(options: Mapping[str, str], *, has_choice: bool) -> ConnectArguments:
+def _extra(options: Mapping[str, str], usual_attribute: str | None) -> ConnectArguments:
+    """Return the further arguments; `usual_attribute` is asked of the servers unless the URL asks for one."""
     extra: dict[str, object] = {}
     mode, certificate = options.get("sslmode") or options.get("ssl"), options.get("sslrootcert")
     if mode is None and certificate == SYSTEM:
         mode = "verify-full"
     if mode is not None:
         extra["ssl"] = _ssl(mode, certificate)
-    if has_choice or "target_session_attrs" in options:
-        extra["target_session_attrs"] = options.get("target_session_attrs", _READ_WRITE)
+    attribute = options.get("target_session_attrs", usual_attribute)
+    if attribute is not None:
+        extra["target_session_attrs"] = attribute
     return extra
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from throughline.db.connection.address import Address
-from throughline.db.connection.connector import Connector
+from throughline.db.connection.connector import CONNECT_TIMEOUT_SECONDS, Connector
 from throughline.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
 from throughline.domain.errors import DatabaseUnusable
 from throughline.ports.tracing import StepPart, traced
@@ -64,6 +64,7 @@ BEGIN_LIMITED = "; ".join([
 
 The limits end with the transaction.
 """
+BEGIN_READ_ONLY = "begin read only"
 
 
 Row: TypeAlias = Mapping[str, Any]  # Any: the reader of a column knows its type
@@ -121,13 +122,15 @@ class PoolConfig:
     """The pool's most connections, and how long to wait for a free one.
 
     A statement without an answer after `answer_seconds` has failed. A connection that was idle for `idle_seconds` is
-    not used again.
+    not used again. Connecting to one host may take `connect_seconds`. `is_read_only`: transactions cannot write.
     """
 
     size: int
     timeout_seconds: float
     answer_seconds: float = ANSWER_TIMEOUT_SECONDS
     idle_seconds: float = float("inf")
+    connect_seconds: float = CONNECT_TIMEOUT_SECONDS
+    is_read_only: bool = False
 
 
 class ConnectionPool:
@@ -157,7 +160,8 @@ class ConnectionPool:
     @property
     def begin(self) -> str:
         """The SQL text that begins a transaction."""
-        return BEGIN_LIMITED if self.is_pooled else BEGIN
+        begin = BEGIN_LIMITED if self.is_pooled else BEGIN
+        return begin.replace(BEGIN, BEGIN_READ_ONLY, 1) if self._config.is_read_only else begin
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
@@ -243,6 +247,7 @@ class ConnectionPool:
     async def _connect(self) -> asyncpg.Connection:
         connection = await self._connector.connect(
             server_settings=dict(POOLED_SETTINGS if self.is_pooled else SESSION_SETTINGS),
+            timeout=self._config.connect_seconds,
             command_timeout=self._config.answer_seconds,
             statement_cache_size=0 if self.is_pooled else CACHED_STATEMENTS,
             max_cacheable_statement_size=0,

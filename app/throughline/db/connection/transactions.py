@@ -66,12 +66,12 @@ class Transactions:
 
         Raises the errors of `fetch`.
         """
+        return await self._noting(lambda: self.try_once(intent))
 
-        async def once() -> T:
-            async with self._pool.connection() as connection:
-                return await _in_transaction(connection, self._pool.begin, intent)
-
-        return await self._noting(once)
+    async def try_once(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        """Run `intent` in one transaction, without a second try. Raises DRIVER_ERRORS."""
+        async with self._pool.connection() as connection:
+            return await _in_transaction(connection, self._pool.begin, intent)
 
     async def _noting(self, once: Callable[[], Awaitable[T]]) -> T:
         try:

@@ -8,12 +8,14 @@ from functools import partial
 import structlog
 
 from throughline.context.quoted_history import LEAST_FULL_SCORE
+from throughline.db.reads import HistoryReads, Reading
 from throughline.db.search.message_vectors import MessageVectorRepository, NearMessage, SearchScope
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.message import Message
 from throughline.domain.recall import HistoryQuery, Place, SearchResult, Vector, VectorKind
+from throughline.domain.replica import ReplicaAge
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.recall.embed_missing import EmbeddingModel
 from throughline.turn.recall.memory_service import fuse
@@ -42,6 +44,9 @@ each other.
 NEAR_SHARE = 0.6
 """What such a message counts: a share of the score of a message with every word of the query."""
 
+LONG_SESSION_MESSAGES = 1_000
+"""Messages of a session from which on a user's search of it is long, so that a replica may answer it."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -50,16 +55,32 @@ class MessageVectors:
     """The embedding model for messages, and the storage of their vectors."""
 
     model: EmbeddingModel
-    repository: MessageVectorRepository
+    repository: MessageVectorRepository | HistoryReads
 
 
 class HistorySearch:
     """The History port: search by words and meaning. Without an embedding model, or if it fails, words alone decide."""
 
-    def __init__(self, repository: SearchRepository, vectors: MessageVectors | None = None) -> None:
+    def __init__(self, repository: SearchRepository | HistoryReads, vectors: MessageVectors | None = None) -> None:
         """Search in `repository`, and by `vectors` too if there are some."""
         self._repository = repository
         self._vectors = vectors
+
+    async def search_late(
+        self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, reading: Reading
+    ) -> tuple[SearchResult, ReplicaAge | None]:
+        """Return what `search` returns, from a replica if `reading` asks one, and the age of its data.
+
+        A replica is asked for searches of all sessions, and of one with LONG_SESSION_MESSAGES.
+        """
+        if session_id is not None and reading.asks_replica:
+            session = await reading.run(lambda each: each.sessions.get(owner_id, session_id))
+            if session.message_count < LONG_SESSION_MESSAGES:
+                reading.use_primary()
+        reads = HistoryReads(self._repository, reading)
+        vectors = None if self._vectors is None else replace(self._vectors, repository=reads)
+        found = await HistorySearch(reads, vectors).search(owner_id, session_id, query)
+        return found, reading.tell_age()
 
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> SearchResult:
         """Return the owner's best matching messages. Raises NotFound, InvalidInput; see SearchRepository.search."""
