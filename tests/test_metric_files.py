@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 from structlog.testing import capture_logs
 
-from throughline.assembly.serve_processes import noting_ends
+from throughline.assembly.serve_processes import end_callback
 from throughline.http.accept import ConnectionCounts
 from throughline.metric_files import FOLDER_PREFIX, MULTIPROCESS_FOLDER, MetricFiles, held, open_folder, reading
 from throughline.telemetry import PrometheusMetrics
@@ -119,7 +119,7 @@ def test_what_cannot_be_noted_of_a_process_leaves_its_connections_forgotten(temp
     with ConnectionCounts.make_file() as file:
         ended, own = (ConnectionCounts(file.fileno(), place) for place in (1, 2))
         ended.show(0)
-        note = noting_ends(MetricFiles(temporary), ConnectionCounts(file.fileno()))
+        note = end_callback(MetricFiles(temporary), ConnectionCounts(file.fileno()))
         (temporary / f"gauge_livesum_{os.getpid()}.db").mkdir()  # no file that could be removed
 
         with capture_logs() as logs:

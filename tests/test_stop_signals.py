@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from throughline.stopping import Stopping, ignoring_hangup
+from throughline.stopping import Stopping, command_ignoring_hangup
 
 
 async def test_a_second_signal_does_not_cut_short_what_ends_a_starting_program() -> None:
@@ -41,7 +41,7 @@ def test_a_program_that_has_no_handler_yet_outlives_a_hangup(run: Callable[[Coro
     async def hang_up_and_terminate() -> int:
         program = "print('begun', flush=True); import time; time.sleep(1000)"
         process = await asyncio.create_subprocess_exec(
-            *ignoring_hangup([sys.executable, "-S", "-c", program]), stdout=asyncio.subprocess.PIPE
+            *command_ignoring_hangup([sys.executable, "-S", "-c", program]), stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
         assert await process.stdout.readline() == b"begun\n"

@@ -25,7 +25,7 @@ ADDED_UP = ("counter", "histogram", "summary")
 """Kinds of metrics whose values are added up, also those of ended processes. A file's name begins with its kind."""
 
 LOCK = "lock"
-_FOLDER, _FILE = os.O_RDONLY | os.O_DIRECTORY, os.O_RDWR | os.O_CREAT
+_FOLDER_FLAGS, _FILE_FLAGS = os.O_RDONLY | os.O_DIRECTORY, os.O_RDWR | os.O_CREAT
 MERGED = "ended"
 """Stands in the names of merged files where others have the id of their process."""
 
@@ -48,14 +48,14 @@ def open_folder() -> Generator[Path]:
 @contextmanager
 def held(folder: Path | str) -> Generator[None]:
     """Hold a lock on the folder: it is in use, also for systemd-tmpfiles (tmpfiles.d, "Age")."""
-    with _locked(folder, _FOLDER, fcntl.LOCK_SH):
+    with _locked(folder, _FOLDER_FLAGS, fcntl.LOCK_SH):
         yield
 
 
 @contextmanager
 def reading(folder: Path | str) -> Generator[None]:
     """Keep the supervisor from merging files while they are read: values would be missing, or be counted twice."""
-    with _locked(Path(folder, LOCK), _FILE, fcntl.LOCK_SH):
+    with _locked(Path(folder, LOCK), _FILE_FLAGS, fcntl.LOCK_SH):
         yield
 
 
@@ -73,7 +73,7 @@ class MetricFiles:
         """
         mark_process_dead(pid, str(self._folder))  # type: ignore[no-untyped-call]  # ships none for it
         self._ended.add(pid)
-        with suppress(BlockingIOError), _locked(self._folder / LOCK, _FILE, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with suppress(BlockingIOError), _locked(self._folder / LOCK, _FILE_FLAGS, fcntl.LOCK_EX | fcntl.LOCK_NB):
             for kind in ADDED_UP:
                 self._merge(kind)
             self._ended.clear()
@@ -137,5 +137,5 @@ def _remove_abandoned() -> None:
 
 def _remove_unheld(folder: Path) -> None:
     if folder.lstat().st_uid == os.getuid():
-        with _locked(folder, _FOLDER | os.O_NOFOLLOW, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with _locked(folder, _FOLDER_FLAGS | os.O_NOFOLLOW, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(folder)

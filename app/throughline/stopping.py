@@ -20,7 +20,7 @@ def ignore_hangup() -> None:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
-def ignoring_hangup(command: Sequence[str]) -> list[str]:
+def command_ignoring_hangup(command: Sequence[str]) -> list[str]:
     """Return a command whose program ignores SIGHUP from its first moment, until it calls `ignore_hangup`.
 
     A shell sets that: libuv, which starts programs for uvloop, resets all signals.

@@ -18,7 +18,7 @@ from throughline.domain.errors import NotFound
 from throughline.http.app import CORS_EXPOSED
 from throughline.http.call import session_id_of
 from throughline.turn.recall.history_search import LONG_SESSION_MESSAGES
-from throughline.wire.data_age import DATA_UNTIL
+from throughline.wire.data_age import DATA_AS_OF
 
 pytestmark = pytest.mark.unpooled("the database's search path is that of the pooler's connections")
 
@@ -67,16 +67,16 @@ async def test_exports_and_usage_come_from_the_replica_and_tell_their_age(
     assert contents(export) == ["Hello"]
     assert usage.json()["data"] == []
     for answer in (export, usage):
-        assert datetime.fromisoformat(answer.headers[DATA_UNTIL]).tzinfo is not None
+        assert datetime.fromisoformat(answer.headers[DATA_AS_OF]).tzinfo is not None
     assert process.reads == {"answers": 3}
-    assert DATA_UNTIL in CORS_EXPOSED
+    assert DATA_AS_OF in CORS_EXPOSED
 
 
 async def test_an_unknown_age_is_told_as_such(client: httpx.AsyncClient, standby: PretendedStandby) -> None:
     await open_session(client)
-    await standby.lacks_functions()
+    await standby.remove_functions()
 
-    assert (await client.get("/v1/usage")).headers[DATA_UNTIL] == "unknown"
+    assert (await client.get("/v1/usage")).headers[DATA_AS_OF] == "unknown"
 
 
 async def test_everything_else_goes_to_the_primary(client: httpx.AsyncClient, process: ReplicaProcess) -> None:
@@ -87,7 +87,7 @@ async def test_everything_else_goes_to_the_primary(client: httpx.AsyncClient, pr
     answers = [await client.get(path) for path in paths]
 
     assert [answer.status_code for answer in answers] == [200] * len(paths)
-    assert not any(DATA_UNTIL in answer.headers for answer in answers)
+    assert not any(DATA_AS_OF in answer.headers for answer in answers)
     assert process.reads == {}
 
 
@@ -112,7 +112,7 @@ async def test_a_search_of_all_sessions_comes_from_the_replica(
     found = await client.get("/v1/search", params={"q": "gateway"})
 
     assert found.json()["data"][0]["snippet"] == "The gateway listens on port 8443."
-    assert DATA_UNTIL in found.headers
+    assert DATA_AS_OF in found.headers
     assert process.reads == {"answers": 1}
 
 
@@ -130,7 +130,7 @@ async def test_of_one_session_only_a_long_one_is_searched_there(
     found = await client.get(f"{session}/search", params={"q": "gateway"})
 
     assert found.json()["data"][0]["snippet"] == "The gateway listens on port 8443."
-    assert (DATA_UNTIL in found.headers) == is_long
+    assert (DATA_AS_OF in found.headers) == is_long
 
 
 async def test_what_has_to_be_indexed_first_is_searched_at_the_primary(
@@ -143,7 +143,7 @@ async def test_what_has_to_be_indexed_first_is_searched_at_the_primary(
     found = await client.get("/v1/search", params={"q": "gateway"})
 
     assert found.json()["data"]
-    assert DATA_UNTIL not in found.headers
+    assert DATA_AS_OF not in found.headers
     assert process.reads == {"unindexed": 1}
 
 

@@ -8,7 +8,7 @@ import pytest
 from throughline.cli.printable import printable, to_the_second
 from throughline.cli.screen import Screen
 from throughline.domain.replica import ReplicaAge
-from throughline.wire.data_age import DATA_UNTIL, age_headers, read_age
+from throughline.wire.data_age import DATA_AS_OF, age_headers, read_age
 
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -38,4 +38,4 @@ def test_the_header_is_read_as_it_is_written(age: ReplicaAge | None) -> None:
 
 
 def test_a_time_that_cannot_be_read_is_unknown() -> None:
-    assert read_age({DATA_UNTIL: "yesterday"}) == ReplicaAge(None)
+    assert read_age({DATA_AS_OF: "yesterday"}) == ReplicaAge(None)

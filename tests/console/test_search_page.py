@@ -84,7 +84,7 @@ async def test_nothing_found_and_nothing_asked_are_said(database: Database, anna
 
 async def test_an_incomplete_search_says_what_to_do(database: Database) -> None:
     class Unfinished:
-        async def search_late(
+        async def search_on_replica(
             self, owner: UserId, session: SessionId | None, _query: HistoryQuery, _reading: Reading
         ) -> tuple[SearchResult, None]:
             return SearchResult((), (SessionId(session or owner),)), None

@@ -80,8 +80,8 @@ async def test_a_replica_answers_and_says_until_when_its_data_is_complete(
     age = reading.tell_age()
     assert found == ["Hello"]
     assert age is not None
-    assert age.until is not None
-    assert timedelta(seconds=1) < before - age.until < timedelta(seconds=3)
+    assert age.as_of is not None
+    assert timedelta(seconds=1) < before - age.as_of < timedelta(seconds=3)
     assert process.reads == {"answers": 1}
 
 
@@ -110,9 +110,9 @@ async def test_an_age_that_is_not_known_is_never_guessed(
     process: ReplicaProcess, conversation: Conversation, standby: PretendedStandby, reason: str
 ) -> None:
     if reason == "lacks functions":
-        await standby.lacks_functions()
+        await standby.remove_functions()
     else:
-        await standby.is_late_by(None)
+        await standby.set_lag(None)
         await standby.set("is_replaying", value=False)
     reading = process.begin()
 
@@ -125,7 +125,7 @@ async def test_an_age_that_is_not_known_is_never_guessed(
 async def test_a_replica_that_lags_too_much_is_left_alone(
     process: ReplicaProcess, conversation: Conversation, standby: PretendedStandby, age: str | None
 ) -> None:
-    await standby.is_late_by(age)
+    await standby.set_lag(age)
 
     with capture_logs() as logs:
         for _ in range(3):
@@ -226,16 +226,13 @@ async def test_a_query_cancelled_by_recovery_is_answered_by_the_primary(
     assert process.reads == {"conflict": 2}  # it is asked again at once
 
 
-async def test_a_transaction_there_cannot_write(process: ReplicaProcess, standby: PretendedStandby) -> None:
-    replica = Replica(ReplicaConfig(standby.url, 30.0), process.database.access.transactions)
-
+async def test_a_transaction_there_cannot_write(replica: Replica) -> None:
     async with replica.pool.connection() as connection:
         await connection.execute(replica.pool.begin)
         found = [await connection.fetchval(f"show {name}") for name in ("transaction_read_only", "statement_timeout")]
         await connection.execute("rollback")
 
     assert found == ["on", "7s"]
-    await replica.pool.close()
 
 
 async def test_later_reads_of_an_answer_are_not_older_than_told(
@@ -245,7 +242,7 @@ async def test_later_reads_of_an_answer_are_not_older_than_told(
     reading = process.begin()
     await texts(reading, conversation)
     told = reading.tell_age()
-    await standby.is_late_by("20 seconds")
+    await standby.set_lag("20 seconds")
 
     assert await texts(reading, conversation) == ["Hello"]
     assert reading.tell_age() == told
@@ -264,7 +261,7 @@ async def test_after_a_failure_the_primary_goes_on_where_the_replica_stopped(
         return await each.messages.list_messages(conversation.owner_id, conversation.session.id, query)
 
     first = await reading.run(lambda each: read(each, None))
-    await standby.is_late_by("1 hour")
+    await standby.set_lag("1 hour")
     second = await reading.run(lambda each: read(each, int(first.next_cursor or 0)))
 
     assert [message.content for message in (*first.items, *second.items)] == ["one", "two", "three"]
@@ -286,22 +283,42 @@ async def test_the_status_tells_of_the_replica(process: ReplicaProcess, standby:
     config = ReplicaConfig(standby.url, 30.0)
 
     found = await read_service_status(standby.url, (), config)
-    await standby.is_late_by("1 hour")
+    await standby.set_lag("1 hour")
     late = await read_service_status(standby.url, (), config)
 
     assert found.replica is not None
     assert found.replica.state == "answers"
-    assert found.replica.until is not None
+    assert found.replica.as_of is not None
     assert late.replica is not None
     assert (late.replica.state, late.replica.is_refused) == ("late", True)
     assert (await read_service_status(standby.url)).replica is None
     assert process.reads == {}
 
 
-async def test_a_replica_that_failed_is_asked_again_after_a_while(database_url: str, standby: PretendedStandby) -> None:
-    clock = ManualClock()
-    async with opened(database_url, database_url) as process:
-        replica = Replica(ReplicaConfig(standby.url, 30.0), process.database.access.transactions, clock.monotonic)
+@pytest.fixture
+async def replica(process: ReplicaProcess, standby: PretendedStandby, clock: ManualClock) -> AsyncGenerator[Replica]:
+    made = Replica(ReplicaConfig(standby.url, 30.0), process.database.access.transactions, clock.monotonic)
+    yield made
+    await made.pool.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.mark.parametrize("reason", ["missing", "unindexed", "older", "conflict"])
+async def test_a_replica_that_is_well_again_is_asked_at_once(replica: Replica, clock: ManualClock, reason: str) -> None:
+    replica.note_refusal("away")
+    clock.advance(AGAIN_SECONDS)
+    asked = [replica.may_ask()]
+    replica.note_refusal(reason)
+    asked.append(replica.may_ask())
+
+    assert asked == [True, True]
+
+
+async def test_a_replica_that_failed_is_asked_again_after_a_while(replica: Replica, clock: ManualClock) -> None:
     with capture_logs() as logs:
         replica.note_refusal("away")
         refused = replica.may_ask()
@@ -313,7 +330,6 @@ async def test_a_replica_that_failed_is_asked_again_after_a_while(database_url: 
     assert asked == [True, False]
     assert replica.may_ask()
     assert [line["event"] for line in logs] == ["replica not used", "replica used again"]
-    await replica.pool.close()
 
 
 @pytest.mark.parametrize(("hosts", "more"), [("a:1", 0), ("b:1", 4), ("a:1,b:1", 4)])

@@ -60,8 +60,8 @@ async def complete_until(process: ReplicaProcess, conversation: Conversation) ->
     await page(reading, conversation)
     age = reading.tell_age()
     assert age is not None
-    assert age.until is not None
-    return age.until
+    assert age.as_of is not None
+    return age.as_of
 
 
 async def test_what_a_late_standby_lacks_is_newer_than_it_says(
@@ -78,8 +78,8 @@ async def test_what_a_late_standby_lacks_is_newer_than_it_says(
 
     assert before.items == ()
     assert told is not None
-    assert told.until is not None
-    assert told.until < said_at
+    assert told.as_of is not None
+    assert told.as_of < said_at
     assert [message.content for message in after.items] == ["Hello"]
     assert process.reads == {"answers": 2}
 

@@ -29,7 +29,7 @@ class PretendedStandby:
 
     url: str
 
-    async def is_late_by(self, age: str | None) -> None:
+    async def set_lag(self, age: str | None) -> None:
         """Have its last replayed commit be so old, in PostgreSQL's words; None: it does not say."""
         await run_sql(self.url, "update pretended.state set age = cast($1::text as interval)", age)
 
@@ -37,7 +37,7 @@ class PretendedStandby:
         """Set what it says of itself."""
         await run_sql(self.url, f"update pretended.state set {column} = {value}")
 
-    async def lacks_functions(self) -> None:
+    async def remove_functions(self) -> None:
         """Have it refuse to tell, as a server does that is no PostgreSQL."""
         await run_sql(
             self.url,

@@ -51,7 +51,7 @@ from throughline.http.openai_messages import MAX_CALLS, MAX_MESSAGES, ImportedMe
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse, json_bytes
 from throughline.http.route_errors import InvalidRequest, MalformedBody, codes
-from throughline.wire.data_age import DATA_UNTIL, age_headers
+from throughline.wire.data_age import DATA_AS_OF, age_headers
 from throughline.wire.json_shape import JsonDict
 from throughline.wire.messages import ExportedMessage, MessageOut
 from throughline.wire.sessions import SessionOut
@@ -67,7 +67,7 @@ export_router = PrefixRouter(prefix="/v1/sessions/{session_id}/export", tags=["s
         HTTPStatus.OK: {
             "description": "one JSON object a line",
             "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-            "headers": response_headers("Content-Disposition", DATA_UNTIL),
+            "headers": response_headers("Content-Disposition", DATA_AS_OF),
         }
     },
 )

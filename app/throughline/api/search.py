@@ -9,19 +9,19 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 
 from throughline.domain.basic_types import SessionId
-from throughline.http.call import Call, PathId, Reader, search_late, session_id_of
+from throughline.http.call import Call, PathId, Reader, search_on_replica, session_id_of
 from throughline.http.documents import response_headers
 from throughline.http.fields import SearchHistory
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
-from throughline.wire.data_age import DATA_UNTIL, age_headers
+from throughline.wire.data_age import DATA_AS_OF, age_headers
 from throughline.wire.messages import SearchOut, search_json
 
 router = PrefixRouter(prefix="/v1", tags=["search"])
 
 
 FOUND: dict[int | str, dict[str, Any]] = {
-    HTTPStatus.OK: {"model": SearchOut, "headers": response_headers(DATA_UNTIL)},
+    HTTPStatus.OK: {"model": SearchOut, "headers": response_headers(DATA_AS_OF)},
 }
 
 
@@ -39,5 +39,5 @@ async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]
 
 async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
     query = asked.as_query(call.services.clock.now().date())
-    found, age = await search_late(call, session_id, query)
+    found, age = await search_on_replica(call, session_id, query)
     return JsonResponse(search_json(found), headers=age_headers(age))

@@ -29,7 +29,7 @@ from throughline.http.fields import STRICT, Moment, QueryParameters
 from throughline.http.prefix_router import PrefixRouter
 from throughline.http.problem_documents import JsonResponse
 from throughline.http.route_errors import codes
-from throughline.wire.data_age import DATA_UNTIL, age_headers
+from throughline.wire.data_age import DATA_AS_OF, age_headers
 from throughline.wire.service import AccessTokenOut, ErasedUserOut, UsageReportOut, group_json
 
 MOST_DAYS = 3_660
@@ -58,7 +58,7 @@ class AskedUsage(QueryParameters):
         return value
 
 
-@usage_router.get("", responses={HTTPStatus.OK: {"model": UsageReportOut, "headers": response_headers(DATA_UNTIL)}})
+@usage_router.get("", responses={HTTPStatus.OK: {"model": UsageReportOut, "headers": response_headers(DATA_AS_OF)}})
 async def report_usage(call: Reader, asked: Annotated[AskedUsage, Query()]) -> Response:
     """Return the tokens and the costs of model calls in groups: answers, summaries and embedded texts.
 

@@ -22,7 +22,7 @@ from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import ChildOptions, ServeOptions
 from throughline.db.connection.address import DATABASE_READ_URL, DatabaseUrls, parse_address
 from throughline.db.connection.migrations import upgrade
-from throughline.db.connection.replica import POOL_SIZE
+from throughline.db.connection.replica import REPLICA_POOL_SIZE
 from throughline.db.database import ConnectionLimit, open_address, read_connection_limit
 from throughline.domain.errors import SettingInvalid, ThroughlineError
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
@@ -33,7 +33,7 @@ from throughline.http.services import Readiness
 from throughline.logs import set_up_logging
 from throughline.metric_files import MULTIPROCESS_FOLDER, MetricFiles, held, open_folder
 from throughline.settings import Settings, read_environment, read_variable
-from throughline.stopping import Stopping, ignoring_hangup
+from throughline.stopping import Stopping, command_ignoring_hangup
 from throughline.supervisor.child_process import ChildProgram
 from throughline.supervisor.line import ChildCount, SupervisorLine, inherit_socket, open_line
 from throughline.supervisor.supervisor import Supervisor, SupervisorConfig
@@ -121,7 +121,7 @@ async def check_replica_connections(url: str, count: int) -> None:
     It is no error: the primary answers what finds no connection. One more process runs while processes are replaced.
     """
     address = replace(parse_address(url, DATABASE_READ_URL), is_pooled=True)
-    needed = (count + 1) * POOL_SIZE
+    needed = (count + 1) * REPLICA_POOL_SIZE
     try:
         async with asyncio.timeout(REPLICA_SECONDS):
             allowed = (await read_connection_limit(address)).allowed
@@ -181,12 +181,12 @@ async def _supervise(options: ServeOptions, settings: Settings, count: int) -> i
         ):
             config = SupervisorConfig(count, end=settings.shutdown_grace_seconds + END_SECONDS)
             program = _child_program(options, count, folder, counts.fileno())
-            on_end = noting_ends(MetricFiles(folder), ConnectionCounts(counts.fileno()))
+            on_end = end_callback(MetricFiles(folder), ConnectionCounts(counts.fileno()))
             supervisor = Supervisor(program, listener, config, replacing, on_end)
             return await supervisor.run(stopping.asked, stopping.started)
 
 
-def noting_ends(files: MetricFiles, counts: ConnectionCounts) -> Callable[[int], None]:
+def end_callback(files: MetricFiles, counts: ConnectionCounts) -> Callable[[int], None]:
     """Return what is to be called with the id of each ended process. A damaged file of metrics is only logged."""
 
     def on_end(pid: int) -> None:
@@ -204,7 +204,7 @@ def _child_program(options: ServeOptions, count: int, folder: Path, counts: int)
     def command(listener: int, line: int, number: int) -> list[str]:
         folder.mkdir(exist_ok=True)  # somebody may have removed it, and no child starts without it
         child = ["--child", f"{listener}:{line}:{counts}:{number}:{count}"]
-        return ignoring_hangup([sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child])
+        return command_ignoring_hangup([sys.executable, "-P", "-m", "throughline", "serve", *given, *flags, *child])
 
     return ChildProgram(command, {**read_environment(), MULTIPROCESS_FOLDER: str(folder)}, (counts,))
 

@@ -315,8 +315,8 @@ def _draw_tool_servers(servers: Sequence[ToolServerOut]) -> Iterator[RenderableT
 
 
 def _draw_replica(replica: ReplicaOut) -> Text:
-    until = "" if replica.until is None else f", with changes until {to_the_second(replica.until)}"
-    state = f"the primary answers instead ({replica.state})" if replica.is_refused else f"{replica.state}{until}"
+    as_of = "" if replica.as_of is None else f", with changes until {to_the_second(replica.as_of)}"
+    state = f"the primary answers instead ({replica.state})" if replica.is_refused else f"{replica.state}{as_of}"
     return Text(printable(f"Replica {replica.place}: {state}"), style=WARNING if replica.is_refused else "")
 
 

@@ -398,7 +398,7 @@ class Screen:
         """Remark how old the data of an answer may be; nothing for None, data of the primary."""
         if age is None:
             return
-        lacks = "the newest changes" if age.until is None else f"changes after {to_the_second(age.until)}"
+        lacks = "the newest changes" if age.as_of is None else f"changes after {to_the_second(age.as_of)}"
         self.note(f"a replica of the database answered: {lacks} may be missing")
 
     def warn(self, text: str) -> None:

@@ -16,7 +16,7 @@ from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Role, clean_text
 from throughline.domain.recall import HistoryQuery, Hit, SearchResult
-from throughline.http.call import PAGES, Call, search_late, session_id_of
+from throughline.http.call import PAGES, Call, search_on_replica, session_id_of
 from throughline.http.prefix_router import PrefixRouter
 
 FIRST_HITS, MOST_HITS = 20, 50
@@ -73,7 +73,7 @@ async def _search(call: Call, session_id: SessionId | None, asked: AskedSearch) 
     query = HistoryQuery(text, limit, today=call.services.clock.now().date())
     try:
         if text:
-            result, age = await search_late(call, session_id, query)
+            result, age = await search_on_replica(call, session_id, query)
     except InvalidInput as error:
         reason = error.detail
     titles = await call.services.database.sessions.titles_of(call.owner_id, result.hits)

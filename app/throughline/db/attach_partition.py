@@ -74,7 +74,11 @@ async def attach_beside(transactions: Transactions, partitioned: Partitioned, st
         try:
             await transactions.run(admit)
         except ThroughlineError as error:
-            log.warning("default partition left closed, opened later", table=partitioned.default, error=str(error))
+            log.warning(
+                "default partition still refuses rows of a period, retried later",
+                table=partitioned.default,
+                error=str(error),
+            )
         raise
 
 

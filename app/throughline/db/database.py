@@ -21,7 +21,7 @@ from throughline.db.connection.migrations import (
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
-from throughline.db.connection.replica import POOL_SIZE, Replica, ReplicaConfig
+from throughline.db.connection.replica import REPLICA_POOL_SIZE, Replica, ReplicaConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
@@ -68,7 +68,8 @@ _CONNECTION_LIMIT = sql("""
     with used as (
         select count(*) as of_server, count(*) filter (where a.usename = current_user) as of_role,
             count(*) filter (where a.datname = current_database()) as of_database,
-            count(*) filter (where a.datname = current_database() and a.application_name like 'throughline%') as own
+            count(*) filter (where a.datname = current_database() and a.usename = current_user
+                and a.application_name like 'throughline%') as own
         from pg_stat_activity a where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid()
     ), limits as (
         select current_setting('max_connections')::integer
@@ -229,7 +230,7 @@ class DatabaseConfig:
         if self.replica is None:
             return 0
         here = self.urls.session_address().hosts
-        return POOL_SIZE if set(parse_address(self.replica.url, DATABASE_READ_URL).hosts) & set(here) else 0
+        return REPLICA_POOL_SIZE if set(parse_address(self.replica.url, DATABASE_READ_URL).hosts) & set(here) else 0
 
 
 DIRECT_CONNECTIONS = 3
@@ -308,7 +309,7 @@ class Database:
         """Return the reads that a replica may answer. Its repositories share no cache with those of the primary."""
         config, nothing = self._config, MessageCache(0)
 
-        def over(transactions: Transactions) -> ReadRepositories:
+        def make_repositories(transactions: Transactions) -> ReadRepositories:
             messages = MessageRepository(transactions, nothing)
             return ReadRepositories(
                 SessionRepository(transactions, self.notifier, nothing),
@@ -320,7 +321,7 @@ class Database:
 
         primary = ReadRepositories(self.sessions, self.messages, self.usage, self.history, self.message_vectors)
         replica = None if config.replica is None else Replica(config.replica, self._transactions)
-        return Reads(primary, replica, over)
+        return Reads(primary, replica, make_repositories)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """Create the table for memories' vectors if it is missing (db/memories.py).

@@ -108,7 +108,7 @@ class PartitionRepository:
         opened again. Raises DatabaseBusy if a lock is not free.
         """
         if await is_closed(self._transactions, self._partitioned):
-            log.warning("default partition found closed by an interrupted change", kind=self.kind)
+            log.warning("default partition found closed, perhaps by an interrupted change", kind=self.kind)
         if not await self._missing(self._transactions):
             await self._transactions.run(self._admit)
             return 0

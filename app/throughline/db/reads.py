@@ -67,12 +67,12 @@ class Reading:
         self,
         primary: ReadRepositories,
         replica: Replica | None = None,
-        over: Callable[[Transactions], ReadRepositories] | None = None,
+        make_repositories: Callable[[Transactions], ReadRepositories] | None = None,
     ) -> None:
-        """Read from `primary`; with a `replica` first from the repositories that `over` makes over its transactions."""
+        """Read from `primary`; with a `replica` first there, by repositories that `make_repositories` makes."""
         self._primary = primary
         self._replica = replica
-        self._over = over
+        self._make_repositories = make_repositories
         self._age: ReplicaAge | None = None
         self._told: tuple[ReplicaAge | None, ...] = ()
 
@@ -98,10 +98,10 @@ class Reading:
 
         Errors are those of the primary: what is new may be missing in a replica.
         """
-        replica, over = self._replica, self._over
-        if replica is not None and over is not None:
+        replica, make_repositories = self._replica, self._make_repositories
+        if replica is not None and make_repositories is not None:
             try:
-                return await self._read_there(replica, over, read)
+                return await self._read_there(replica, make_repositories, read)
             except (ReplicaRefused, ThroughlineError) as error:
                 replica.note_refusal(error.reason if isinstance(error, ReplicaRefused) else MISSING)
                 self._replica = None
@@ -110,11 +110,11 @@ class Reading:
     async def _read_there(
         self,
         replica: Replica,
-        over: Callable[[Transactions], ReadRepositories],
+        make_repositories: Callable[[Transactions], ReadRepositories],
         read: Callable[[ReadRepositories], Awaitable[T]],
     ) -> T:
         ages: list[ReplicaAge | None] = []
-        found = await read(over(ReplicaTransactions(replica, ages.append)))
+        found = await read(make_repositories(ReplicaTransactions(replica, ages.append)))
         age = reduce(older_of, ages, self._age)
         if self._told and age != self._told[0]:
             raise ReplicaRefused(OLDER)
@@ -127,18 +127,21 @@ class Reads:
     """The way to the reads that a replica may answer."""
 
     def __init__(
-        self, primary: ReadRepositories, replica: Replica | None, over: Callable[[Transactions], ReadRepositories]
+        self,
+        primary: ReadRepositories,
+        replica: Replica | None,
+        make_repositories: Callable[[Transactions], ReadRepositories],
     ) -> None:
-        """Read from `primary`, and from `replica` if there is one, by repositories that `over` makes."""
+        """Read from `primary`, and from `replica` if there is one, by repositories that `make_repositories` makes."""
         self._primary = primary
         self._replica = replica
-        self._over = over
+        self._make_repositories = make_repositories
 
     def begin(self) -> Reading:
         """Return the reads of a new answer."""
         if self._replica is None or not self._replica.may_ask():
             return Reading(self._primary)
-        return Reading(self._primary, self._replica, self._over)
+        return Reading(self._primary, self._replica, self._make_repositories)
 
     def on_read(self, count: Callable[[str], None]) -> None:
         """Call `count` after each read with a replica: with `answers`, or the reason for which the primary answers."""

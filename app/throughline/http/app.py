@@ -28,7 +28,7 @@ from throughline.http.documents import operation_id
 from throughline.http.problem_documents import UnexpectedErrors, add_error_handlers, problem
 from throughline.http.services import ANY_ORIGIN, ApiConfig, Readiness, Services
 from throughline.turn.context_requests import ContextRequests
-from throughline.wire.data_age import DATA_UNTIL
+from throughline.wire.data_age import DATA_AS_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ CORS_ASKED = (
 CORS_EXPOSED = (
     "Location",
     "Content-Location",
-    DATA_UNTIL,
+    DATA_AS_OF,
     "Idempotency-Key",
     "Idempotency-Replayed",
     "Preference-Applied",

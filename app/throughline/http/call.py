@@ -299,7 +299,7 @@ async def _sharing_owner(
     return None
 
 
-async def search_late(
+async def search_on_replica(
     call: Call, session_id: SessionId | None, query: HistoryQuery
 ) -> tuple[SearchResult, ReplicaAge | None]:
     """Return the best matches for the caller, from a replica if there is one, and the age of their data.
@@ -307,7 +307,7 @@ async def search_late(
     Raises NotFound, InvalidInput.
     """
     services = call.services
-    return await services.history.search_late(call.owner_id, session_id, query, services.database.reads.begin())
+    return await services.history.search_on_replica(call.owner_id, session_id, query, services.database.reads.begin())
 
 
 def source_of(request: HTTPConnection, call: Call) -> Source:

@@ -20,7 +20,7 @@ from throughline.http.call import as_canceller, as_key_holder, as_operator, as_r
 from throughline.http.follow import MEDIA_TYPE as EVENT_STREAM
 from throughline.http.headers import KEY_HEADER, LAST_EVENT_ID
 from throughline.http.problem_documents import MEDIA_TYPE, json_bytes
-from throughline.wire.data_age import DATA_UNTIL
+from throughline.wire.data_age import DATA_AS_OF
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 JSON = "application/json"
@@ -113,7 +113,7 @@ REQUEST_HEADERS: dict[str, Json] = {
 RESPONSE_HEADERS: dict[str, Json] = {
     "Content-Disposition": _response_header("a file name to save the body under"),
     "Content-Location": _response_header("path of the run, or of its events"),
-    DATA_UNTIL: _response_header(
+    DATA_AS_OF: _response_header(
         "a replica of the database answered: what was stored before this time is included, later changes may be "
         "missing; `unknown`: the replica does not tell. Without this header nothing is missing"
     ),

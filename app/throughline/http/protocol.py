@@ -4,7 +4,7 @@ It also limits the number of connections. Without limits, a silent or slow clien
 and endless headers, trailers or requests would fill the memory. `http/server.py` hands the class to uvicorn, which
 does the rest of HTTP.
 
-When the server stops, no client loses a request that it has sent: see `LimitedProtocol.shutdown`.
+When the server stops, a request that is on its way is answered: see `LimitedProtocol.shutdown`.
 """
 
 import asyncio

@@ -244,7 +244,7 @@ class DatabaseSettings(SettingsSection):
         ge=10,
         le=86_400,
         description="Seconds that the replica's data may be late, before DATABASE_URL answers instead. An idle service "
-        "commits every five seconds, so a replica without any lag looks up to five seconds late.",
+        "commits every five seconds, so a replica without any lag seems up to five seconds late.",
     )
     data_dir: Path | None = Field(
         None,

@@ -296,7 +296,7 @@ class ReplicaOut(Shape):
     state: str = Field(
         description="`answers`, `unused` so far, or why the primary answers: away, late, schema, foreign"
     )
-    until: Time | None = Field(description="until when the data of its last answer was complete; null: not known")
+    as_of: Time | None = Field(description="time to which the data of its last answer was complete; null: not known")
     is_refused: bool = Field(description="the primary answers in its place")
 
 

@@ -14,13 +14,20 @@ from typing import TypeVar
 import structlog
 
 from throughline.db.connection.address import DATABASE_READ_URL, parse_address
-from throughline.db.connection.failures import DRIVER_ERRORS, PoolTimeout, is_connection_lost, sqlstate
+from throughline.db.connection.failures import (
+    BUSY_STATES,
+    DRIVER_ERRORS,
+    ROLLED_BACK,
+    PoolTimeout,
+    is_connection_lost,
+    sqlstate,
+)
 from throughline.db.connection.migrations import head_revision, is_known
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row, Statement, statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.domain.replica import ANSWERS, UNUSED, ReplicaAge, ReplicaReport
 
-POOL_SIZE = 4
+REPLICA_POOL_SIZE = 4
 """Most connections of a process to the replica: its reads are few and long."""
 
 POOL_TIMEOUT_SECONDS, CONNECT_SECONDS, ADMISSION_SECONDS = 1.0, 1.5, 1.0
@@ -52,9 +59,6 @@ _FIRST_USER = statement("select id from users order by id limit 1")
 _LACKS_FUNCTIONS = {"0A000", "42883"}
 """SQLSTATEs of servers that are no PostgreSQL and have no recovery functions, or refuse them."""
 
-_CONFLICTS = {"40001", "40P01"}
-"""SQLSTATEs of a query that the standby cancelled, since it had to replay the removal of rows that the query reads."""
-
 AWAY, BUSY, CONFLICT, LATE, SCHEMA, FOREIGN = "away", "busy", "conflict", "late", "schema", "foreign"
 MISSING, UNINDEXED, OLDER = "missing", "unindexed", "older"
 REASONS = (AWAY, BUSY, CONFLICT, LATE, SCHEMA, FOREIGN, MISSING, UNINDEXED, OLDER)
@@ -63,12 +67,9 @@ REASONS = (AWAY, BUSY, CONFLICT, LATE, SCHEMA, FOREIGN, MISSING, UNINDEXED, OLDE
 QUIET = frozenset({MISSING, UNINDEXED, OLDER})
 """Reasons that say nothing of the replica's state: it lacks what is very new, or another replica is more recent."""
 
-_OF_ONE_READ = QUIET | {BUSY, CONFLICT}
-"""Reasons after which the next read asks the replica again."""
-
 _EXPLAINED = {
-    AWAY: "cannot be reached, refuses the connection, is starting, or does not answer in time",
-    BUSY: "has no free connection, or took too long",
+    AWAY: "cannot be reached, is full, refuses the connection, is starting, or does not answer in time",
+    BUSY: "has no connection of this process free, or took too long",
     CONFLICT: "cancelled a query that conflicts with recovery",
     LATE: "lags more than DATABASE_READ_MAX_LAG_SECONDS, or has replayed nothing since it started",
     SCHEMA: "has an older schema, or none",
@@ -114,7 +115,7 @@ class Replica:
         self._place, self._config, self._primary, self._clock = address.place, config, primary, clock
         self.admission_seconds = ADMISSION_SECONDS + 2 * CONNECT_SECONDS * len(address.hosts)
         pool = PoolConfig(
-            size=POOL_SIZE,
+            size=REPLICA_POOL_SIZE,
             timeout_seconds=POOL_TIMEOUT_SECONDS,
             idle_seconds=IDLE_SECONDS,
             connect_seconds=CONNECT_SECONDS,
@@ -124,14 +125,14 @@ class Replica:
         self.on_read: Callable[[str], None] = lambda _: None
         """Called after each read with `answers`, or with the reason for which the primary answers."""
         self._state = UNUSED
-        self._until: datetime | None = None
+        self._as_of: datetime | None = None
         self._first_user: object = None
         self._ask_at = self._log_at = float("-inf")
         self._statement = _WITH_AGE
 
     def report(self) -> ReplicaReport:
         """Return the replica's state at its last use."""
-        return ReplicaReport(self._place, self._state, self._until)
+        return ReplicaReport(self._place, self._state, self._as_of)
 
     def may_ask(self) -> bool:
         """Whether the replica should be asked now. After a failure one read asks it, and the others do not wait."""
@@ -148,18 +149,18 @@ class Replica:
         if self._state not in {UNUSED, ANSWERS}:
             log.info("replica used again", place=self._place)
         self._state, self._ask_at = ANSWERS, float("-inf")
-        self._until = None if age is None else age.until
+        self._as_of = None if age is None else age.as_of
         self.on_read(ANSWERS)
 
     def note_refusal(self, reason: str) -> None:
         """Note that the primary answers for this reason; it is logged at most once in LOG_SECONDS."""
         self.on_read(reason)
-        if reason in QUIET:
-            return
         now = self._clock()
-        if reason not in _OF_ONE_READ:
+        if reason in QUIET | {CONFLICT}:  # it is well, also if it failed before
+            self._state, self._ask_at = ANSWERS, float("-inf")
+        elif reason != BUSY:
             self._state, self._ask_at = reason, now + AGAIN_SECONDS
-        if now >= self._log_at:
+        if reason not in QUIET and now >= self._log_at:
             self._log_at = now + LOG_SECONDS
             log.warning("replica not used", reason=reason, place=self._place, explanation=explain_refusal(reason))
 
@@ -190,27 +191,27 @@ class Replica:
 
 
 def _age(row: Row, most: timedelta) -> ReplicaAge | None:
-    """Return the age of a server's data. Raises ReplicaRefused if it is above `most`, or if it should be known.
+    """Return the age of a server's data. Raises ReplicaRefused if it is above `most`, or if a standby tells none.
 
     A commit is reported once its record is written, and a record is replayed after those before it. So what was
     committed before the last replayed commit is there. On an idle primary heartbeats of processes are commits, too.
     """
-    until: datetime | None = row["replayed_at"]
+    as_of: datetime | None = row["replayed_at"]
     if row["is_copied"]:
         return ReplicaAge(None)
     if not row["is_standby"]:
         return None
-    if (until is None and row["is_replaying"]) or (until is not None and row["now"] - until > most):
+    if (as_of is None and row["is_replaying"]) or (as_of is not None and row["now"] - as_of > most):
         raise ReplicaRefused(LATE)
-    return ReplicaAge(until)
+    return ReplicaAge(as_of)
 
 
 def reason_of(error: BaseException) -> str:
     """Return for which reason a failed transaction leaves the answer to the primary."""
     code = sqlstate(error)
-    if code in _CONFLICTS:
+    if code in ROLLED_BACK:  # the standby cancelled it, since it had to replay the removal of rows that it reads
         return CONFLICT
-    if isinstance(error, PoolTimeout) or code in {"57014", "55P03"}:
+    if isinstance(error, PoolTimeout) or code in BUSY_STATES:
         return BUSY
     return SCHEMA if code.startswith("42") and code != "42501" else AWAY
 
@@ -255,14 +256,14 @@ class ReplicaTransactions(Transactions):
 
 
 async def check_replica(config: ReplicaConfig, primary: Transactions) -> ReplicaReport:
-    """Return whether the replica can answer now. Raises DatabaseUnusable for an invalid URL."""
+    """Return the replica's state after a read there. Raises DatabaseUnusable for an invalid URL."""
     replica = Replica(config, primary)
     ages: list[ReplicaAge | None] = []
     try:
         await ReplicaTransactions(replica, ages.append).fetch(_FIRST_USER)
         replica.note_answer(ages[-1])
     except ReplicaRefused as refused:
-        replica.note_refusal(refused.reason)
+        return replace(replica.report(), state=refused.reason)
     finally:
         await replica.pool.close()
     return replica.report()

@@ -421,12 +421,12 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
     return event_parameters([new.seq for new in events], [as_stored(new.event) for new in events])
 
 
-async def first_events(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
+async def first_event_numbers(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
     """Return the first event number for the new holder of each run, beyond all that readers have seen (STRIDE)."""
     return await _next(tx, run_ids, strides_back=2)
 
 
-async def next_event(tx: Statements, run_id: RunId) -> int:
+async def next_event_number(tx: Statements, run_id: RunId) -> int:
     """Return the first event number behind the run's last holder, beyond all that readers have seen (STRIDE).
 
     It is 1 if the run was never held.

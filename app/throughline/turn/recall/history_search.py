@@ -45,7 +45,7 @@ NEAR_SHARE = 0.6
 """What such a message counts: a share of the score of a message with every word of the query."""
 
 LONG_SESSION_MESSAGES = 1_000
-"""Messages of a session from which on a user's search of it is long, so that a replica may answer it."""
+"""Least messages of a session whose searches a replica may answer."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class HistorySearch:
         self._repository = repository
         self._vectors = vectors
 
-    async def search_late(
+    async def search_on_replica(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, reading: Reading
     ) -> tuple[SearchResult, ReplicaAge | None]:
         """Return what `search` returns, from a replica if `reading` asks one, and the age of its data.
