@@ -130,21 +130,32 @@ PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pin
 # table would read terms of all users.
 _FOLDER = Path(__file__).parent
 _READ_ENTRIES = sql((_FOLDER / "read_entries.sql").read_text(encoding="utf-8"), bounds=BOUNDS, scope=SCOPE)
-_PLACES = (
-    "unnest(cast(:session_numbers as integer[]), cast(:positions as integer[]), cast(:scores as float8[]))"
-    " with ordinality as w (session, position, score, place)"
-)
+# One scan of the index for each session: with one for each message, a search would read the levels of the index as
+# often, and a larger table has more of them. `offset 0` and `materialized` keep a kept plan from repeating the scans.
+_PLACED = """placed as materialized (
+        select m.*, s.session
+        from (
+            select w.session, array_agg(w.position) as positions
+            from unnest(cast(:session_numbers as integer[]), cast(:positions as integer[])) as w (session, position)
+            group by w.session
+        ) s cross join lateral (
+            select * from messages m
+            where m.session_id = (cast(:sessions as uuid[]))[s.session] and m.position = any(s.positions) offset 0
+        ) m
+    )"""
+_PLACED_MESSAGES = """placed m
+    join unnest(cast(:session_numbers as integer[]), cast(:positions as integer[]), cast(:scores as float8[]))
+        with ordinality as w (session, position, score, place) on w.session = m.session and w.position = m.position
+"""
 _PASSING = sql(
-    """
-    select cast(w.place as integer) as place from {places} join messages m
-        on m.session_id = (cast(:sessions as uuid[]))[w.session] and m.position = w.position {conditions}
-""",
-    places=_PLACES,
+    "with {placed} select cast(w.place as integer) as place from {placed_messages} where true {conditions}",
+    placed=_PLACED,
+    placed_messages=_PLACED_MESSAGES,
     conditions=CONDITIONS,
 )
 _WEIGH = (_FOLDER / "weigh.sql").read_text(encoding="utf-8")
 _WEIGH_MESSAGES, _WEIGH_PLACES = (
-    sql(_WEIGH, places=_PLACES, conditions=CONDITIONS, columns=columns)
+    sql(_WEIGH, placed=_PLACED, placed_messages=_PLACED_MESSAGES, conditions=CONDITIONS, columns=columns)
     for columns in (f"{MESSAGE_COLUMNS}, {PINNED}", "m.session_id, m.position")
 )
 _FIND_NEWEST = sql(

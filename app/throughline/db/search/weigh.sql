@@ -1,4 +1,4 @@
-with weighed as materialized (
+with {placed}, weighed as materialized (
     select m.session_id, m.position, w.score
         * case when string_to_array(lower(m.author), ' ') && cast(:names as text[])
             then cast(:named as float8) else 1 end
@@ -16,8 +16,7 @@ with weighed as materialized (
             select from unnest(cast(:days_since as timestamptz[]), cast(:days_until as timestamptz[])) as d (since, until)
             where m.created_at >= d.since and m.created_at < d.until
         ) then cast(:on_day as float8) else 1 end as score
-    from {places} join messages m on m.session_id = (cast(:sessions as uuid[]))[w.session] and m.position = w.position
-        cross join lateral (select coalesce(octet_length(m.content), :short_bytes)
+    from {placed_messages} cross join lateral (select coalesce(octet_length(m.content), :short_bytes)
             + octet_length(cast(m.tool_calls as text)) - octet_length('[]') as bytes) z
     where (m.name is null or m.name <> all(:recall_tools))
         {conditions}
@@ -31,5 +30,5 @@ with weighed as materialized (
     order by score desc, w.session_id desc, w.position desc limit :limit
 )
 select {columns}, b.score
-from spread b join messages m on m.session_id = b.session_id and m.position = b.position
+from spread b join placed m on m.session_id = b.session_id and m.position = b.position
 order by b.score desc, b.session_id desc, b.position desc
