@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from benchmarks.far_data import OWNER, SESSIONS_PER_OWNER
+from benchmarks.far_data import OWNER
 from benchmarks.figures import connected
 from fakes.programs import find_dump_programs
 from throughline.db.database import Database, DatabaseConfig
@@ -93,12 +93,12 @@ CLAIM = "claim 16 of 100 queued turns"
 OPERATIONS: Mapping[str, Operation] = {
     "list sessions": lambda t, _: t.database.sessions.list(t.owner_id, SessionQuery(limit=20)),
     "list 50 messages": lambda t, n: t.database.messages.list_messages(
-        t.owner_id, t.sessions[n % SESSIONS_PER_OWNER], MessageQuery(limit=50, order="desc")
+        t.owner_id, t.sessions[n % len(t.sessions)], MessageQuery(limit=50, order="desc")
     ),
     "load a session for a turn": lambda t, n: t.database.messages.load_context(
-        t.sessions[n % SESSIONS_PER_OWNER], None, 100_000
+        t.sessions[n % len(t.sessions)], None, 100_000
     ),
-    "search one session": lambda t, n: t.search(n, t.sessions[n % SESSIONS_PER_OWNER]),
+    "search one session": lambda t, n: t.search(n, t.sessions[n % len(t.sessions)]),
     "search all sessions of an owner": lambda t, n: t.search(n, None),
     CLAIM: lambda t, _: t.database.runs.claim(Claimer(worker="far", lease_seconds=60, most=16)),
     "costs of an owner in 30 days": lambda t, _: t.costs(t.owner_id, UsageKey.DAY),
