@@ -198,7 +198,7 @@ async def test_numbers_go_on_behind_all_that_an_earlier_holder_may_have_shown(
         await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
         begins.append((await claim_again(conversation)).next_event)
 
-    assert begins == [1, 2 * STRIDE + 1, 4 * STRIDE + 1]
+    assert begins == [1, 3 * STRIDE + 1, 6 * STRIDE + 1]
 
 
 async def test_a_crash_during_a_second_try_hides_nothing_from_its_readers(
@@ -211,9 +211,13 @@ async def test_a_crash_during_a_second_try_hides_nothing_from_its_readers(
     await run_sql(database_url, "truncate run_events")
 
     await conversation.database.runs.give_back(second.lease)
+    reset = await conversation.database.events.read_events(second.run.id, second.next_event + 1)
+    await run_sql(database_url, "truncate run_events")
+    await conversation.database.runs.request_cancel(conversation.owner_id, second.run.id)
 
-    seen = await conversation.database.events.read_events(second.run.id, second.next_event + 1)
-    assert [event.event for event in seen] == [AnswerReset(2)]
+    assert [one.event for one in reset] == [AnswerReset(2)]
+    ended = await conversation.database.events.read_events(second.run.id, reset[-1].seq)
+    assert [one.type.value for one in ended] == ["run.cancelled"]
 
 
 async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(

@@ -1,7 +1,7 @@
 """Cancelling runs: a queued or waiting run is cancelled at once, a running one is asked to stop."""
 
 from throughline.db.connection.transactions import Statements
-from throughline.db.runs.events import next_event_number, store_events
+from throughline.db.runs.events import end_event_number, store_events
 from throughline.db.runs.finish import append_due, keep_skipped, numbered
 from throughline.db.sessions.append import retitle
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, input_json, run_from
@@ -65,5 +65,5 @@ async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None
         return None
     run = run_from(rows[0])
     if run.status.is_final:
-        await store_events(tx, run.id, numbered(await next_event_number(tx, run.id), ending(run, None)))
+        await store_events(tx, run.id, numbered(await end_event_number(tx, run.id), ending(run, None)))
     return run

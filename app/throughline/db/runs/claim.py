@@ -2,7 +2,7 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
-from throughline.db.runs.events import first_event_numbers, next_event_number, store_events
+from throughline.db.runs.events import first_event_numbers, reset_event_number, store_events
 from throughline.db.statements.rows import MESSAGE_IDS, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import new_id, sql
 from throughline.domain.events import AnswerReset, NewEvent
@@ -204,6 +204,6 @@ async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> NewEvent |
     rows = await tx.fetch(_GIVE_BACK, id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:
         return None
-    reset = NewEvent(await next_event_number(tx, lease.run_id), AnswerReset(rows[0]["attempt"] + 1))
+    reset = NewEvent(await reset_event_number(tx, lease.run_id), AnswerReset(rows[0]["attempt"] + 1))
     await store_events(tx, lease.run_id, [reset])
     return reset

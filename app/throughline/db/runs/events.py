@@ -310,7 +310,7 @@ _READ = sql(
 _NEXT = sql("""
     select r.id, coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
-        greatest(2 * r.fence - :strides_back, 0) * :stride + 1
+        greatest(3 * r.fence - :strides_back, 0) * :stride + 1
     ) as seq
     from runs r where r.id = any(cast(:run_ids as uuid[]))
 """)
@@ -334,7 +334,7 @@ COMPACTION_RUNS = 100
 """Newest runs of a session whose events are searched for compactions: each may have hundreds of events."""
 
 STRIDE = 100_000
-"""Step between the event numbers of a run's holder, of what is stored behind its lease, and of the next holder.
+"""Step between the event numbers of a run's holder, of the reset and the end behind its lease, and of the next holder.
 
 The event table is unlogged, so a server crash empties it, and on a promoted standby it begins empty. A run without
 stored events is therefore numbered on beyond all that its earlier holders may have shown to readers: each writes fewer
@@ -423,15 +423,20 @@ def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
 
 async def first_event_numbers(tx: Statements, run_ids: Collection[RunId]) -> Mapping[RunId, int]:
     """Return the first event number for the new holder of each run, beyond all that readers have seen (STRIDE)."""
-    return await _next(tx, run_ids, strides_back=2)
+    return await _next(tx, run_ids, strides_back=3)
 
 
-async def next_event_number(tx: Statements, run_id: RunId) -> int:
-    """Return the first event number behind the run's last holder, beyond all that readers have seen (STRIDE).
+async def reset_event_number(tx: Statements, run_id: RunId) -> int:
+    """Return the event number of the reset behind the run's holder, beyond all that readers have seen (STRIDE)."""
+    return (await _next(tx, [run_id], strides_back=2))[run_id]
+
+
+async def end_event_number(tx: Statements, run_id: RunId) -> int:
+    """Return the first event number for the end of a run that nobody holds, beyond all that readers have seen (STRIDE).
 
     It is 1 if the run was never held.
     """
-    return (await _next(tx, [run_id], strides_back=1)).get(run_id, 1)
+    return (await _next(tx, [run_id], strides_back=1))[run_id]
 
 
 async def _next(tx: Statements, run_ids: Collection[RunId], *, strides_back: int) -> Mapping[RunId, int]:
