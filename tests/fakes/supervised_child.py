@@ -1,7 +1,8 @@
 """A child process of a supervisor that answers each connection with its number; files in its folder say how it fails.
 
 `fails-N`: child N ends with code 3 before it is ready. `dies-N`: it ends with code 4 after it was ready. `silent-N`: it
-reports nothing. Child N notes the counts that it is told in `counts-N`, and that it was asked to stop in `stopped-N`.
+reports nothing. `stays-N`: asked to stop, it accepts nothing more and stays. Child N notes the counts that it is told
+in `counts-N`, and that it was asked to stop in `stopped-N`.
 """
 
 import os
@@ -28,6 +29,9 @@ class Child:
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.file("stopped").touch()
+        if self.file("stays").exists():
+            os.set_inheritable(self.listener.fileno(), False)  # noqa: FBT003  # its only argument
+            os.execvp("sleep", ["sleep", "1000"])  # noqa: S606  # a program without sockets
         os._exit(0)
 
     def read(self) -> None:

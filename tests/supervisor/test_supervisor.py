@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -113,6 +113,24 @@ async def test_all_children_serve_the_port_and_are_asked_to_stop(tmp_path: Path,
     assert task.result() == 0
     assert supervised.has("stopped-1")
     assert supervised.has("stopped-2")
+
+
+async def test_while_all_children_stop_new_connections_are_refused(tmp_path: Path, listener: socket.socket) -> None:
+    supervised, place = Supervised(tmp_path, listener, replace(QUICK, end=2.0)), listener.getsockname()
+    supervised.mark("stays-1")
+    running = asyncio.create_task(supervised.run())
+    await supervised.started.wait()
+
+    supervised.stop.set()
+    await until(lambda: supervised.has("stopped-1"))
+    with suppress(ConnectionRefusedError):
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                _, writer = await asyncio.open_connection(*place)
+                writer.close()
+                await asyncio.sleep(0.01)
+
+    assert await running == 0
 
 
 async def test_a_killed_child_is_replaced_and_the_others_serve_meanwhile(

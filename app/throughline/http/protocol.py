@@ -182,7 +182,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _close_if_idle(self) -> None:
         has_head = self._is_in_head and self._framing_bytes > 0
-        if not (has_head or self._is_answering()):
+        if not (has_head or self._is_answering() or self._is_answered_early()):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:

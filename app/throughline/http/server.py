@@ -179,6 +179,7 @@ class HttpServer(uvicorn.Server):
         self._shutdown = shutdown
         self._counts = counts
         self._acceptor: EvenAcceptor | None = None
+        self._has_stopped_accepting = False
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called and all connections are closed."""
@@ -188,7 +189,8 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     def _is_stopping(self) -> bool:
-        return self.should_exit
+        """Return whether clients have to connect elsewhere. Before that a new connection would still meet this one."""
+        return self._has_stopped_accepting
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -219,8 +221,12 @@ class HttpServer(uvicorn.Server):
         if self._acceptor is not None:
             await self._acceptor.stop()
         closing = asyncio.ensure_future(self._shutdown.before_closing())
+        asyncio.get_running_loop().call_soon(self._note_closed_listener)  # uvicorn closes it before it waits
         await super().shutdown(sockets)
         await closing
+
+    def _note_closed_listener(self) -> None:
+        self._has_stopped_accepting = True
 
 
 def limit_connections(wanted: int) -> ConnectionLimits:

@@ -94,6 +94,7 @@ class Supervisor:
             for task in keeping:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
+            self._listener.close()  # else new connections would wait for the end of all children
         finally:
             await asyncio.gather(*(child.end(self._config.end) for child in tuple(self._children)))
         return 0
