@@ -310,6 +310,7 @@ def test_the_certificates_of_the_machine_are_checked_in_full(written: str) -> No
         ("postgresql://anna:hunter@secret@h:5432/d", "%40"),
         ("postgresql://anna:secret@h/d?port=many", "port=many"),
         ("postgresql://anna:secret@h:70000/d", "the port 70000, which is not from 1 to 65535"),
+        ("postgresql://anna:secret@pg2..internal/d", "the host `pg2..internal`, of which a part is empty or too long"),
         ("postgresql://anna:secret@h1,,h2/d", "the host ``, which is not host:port"),
         ("postgresql://anna:secret@h1,h2:many/d", "the host `h2:many`, which is not host:port"),
         ("postgresql://anna:secret@/d?host=h1,h2,h3&port=1,2", "3 hosts and 2 ports. Give one port for all"),

@@ -134,7 +134,7 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
     try:
         _check_options(options)
         hosts = _hosts_in(url, options, places)
-        _check_ports(hosts)
+        _check_hosts(hosts)
         usual = _PREFER_STANDBY if setting == DATABASE_READ_URL else _READ_WRITE
         extra = _extra(options, usual if len(hosts) > 1 else None)
     except ValueError as wrong:
@@ -197,8 +197,14 @@ def _host(place: str, default_port: int) -> Host:
     return Host(name, int(port or default_port))
 
 
-def _check_ports(hosts: Sequence[Host]) -> None:
+def _check_hosts(hosts: Sequence[Host]) -> None:
+    """Check ports, and names as they are looked up. Raises ValueError."""
     for host in hosts:
+        if host.name is not None and not host.name.startswith("/"):
+            try:
+                host.name.encode("idna")
+            except UnicodeError:
+                raise ValueError(f"the host `{host.name}`, of which a part is empty or too long.") from None
         if not 0 < host.port <= MOST_PORT:
             raise ValueError(f"the port {host.port}, which is not from 1 to {MOST_PORT}.")
 
