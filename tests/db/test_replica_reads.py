@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from asyncpg import QueryCanceledError  # type: ignore[import-untyped]  # ships no types
 from structlog.testing import capture_logs
 
 from fakes.conversations import Conversation, open_conversation
@@ -17,7 +18,14 @@ from fakes.waiting import ManualClock
 from throughline.assembly.serve_processes import check_replica_connections
 from throughline.db.connection.address import DATABASE_READ_URL, parse_address
 from throughline.db.connection.migrations import upgrade
-from throughline.db.connection.replica import AGAIN_SECONDS, Replica, ReplicaConfig
+from throughline.db.connection.replica import (
+    AGAIN_SECONDS,
+    Replica,
+    ReplicaConfig,
+    ReplicaRefused,
+    ReplicaTransactions,
+)
+from throughline.db.connection.transactions import Statements
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.reads import Reading, ReadRepositories
 from throughline.db.service_status import read_service_status
@@ -65,7 +73,20 @@ async def other_database(url: str, conversation: Conversation, *, is_copy: bool)
     await upgrade(url)
     owner = conversation.owner_id if is_copy else conversation.session.id
     await run_sql(url, "insert into users (id, name) values ($1, 'anna')", owner)
+    await store_heartbeat(url, "0 seconds")
     yield url
+
+
+async def store_heartbeat(url: str, age: str) -> None:
+    """Store the heartbeat of a process, which is so old, in PostgreSQL's words."""
+    await run_sql(
+        url,
+        """
+            insert into processes values (
+                gen_random_uuid(), 'serve', 'one', '1', now(), now() - cast($1::text as interval), 1, 0, 0, true, true)
+        """,
+        age,
+    )
 
 
 async def test_a_replica_answers_and_says_until_when_its_data_is_complete(
@@ -95,7 +116,18 @@ async def test_without_a_replica_nothing_changes(database: Database) -> None:
     assert database.reads.report() is None
 
 
+@pytest.mark.parametrize("age", [None, "1 hour"])
+async def test_a_copy_that_is_no_standby_is_never_taken_for_the_primary(database_url: str, age: str | None) -> None:
+    if age is not None:
+        await store_heartbeat(database_url, age)
+    async with opened(database_url, database_url) as process:
+        await texts(process.begin(), await open_conversation(process.database))
+
+        assert process.reads == {"late": 1}
+
+
 async def test_a_primary_at_the_read_address_is_current(database_url: str) -> None:
+    await store_heartbeat(database_url, "0 seconds")
     async with opened(database_url, database_url) as process:
         conversation = await open_conversation(process.database)
         reading = process.begin()
@@ -305,6 +337,19 @@ async def replica(process: ReplicaProcess, standby: PretendedStandby, clock: Man
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.mark.parametrize(("error", "reason"), [(LookupError("latin9"), "away"), (QueryCanceledError(), "away")])
+async def test_whatever_fails_at_a_replica_is_left_to_the_primary(
+    replica: Replica, error: Exception, reason: str
+) -> None:
+    async def fail(_: Statements) -> None:
+        raise error
+
+    with pytest.raises(ReplicaRefused) as refused:
+        await ReplicaTransactions(replica, lambda _: None).run(fail)
+
+    assert refused.value.reason == reason
 
 
 @pytest.mark.parametrize("reason", ["missing", "unindexed", "older", "conflict"])

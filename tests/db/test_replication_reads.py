@@ -142,6 +142,7 @@ async def test_both_servers_may_be_named_and_the_standby_is_preferred(replicatio
 
         await complete_until(process, conversation)
         replication.standby.kill()
+        await process.database.processes.heartbeat(PROCESS, STATE, up_seconds=1.0)
         reading = process.begin()
         await page(reading, conversation)
 

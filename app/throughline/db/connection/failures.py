@@ -112,9 +112,6 @@ _BUSY = {
     "57014": "took too long over a statement",
     LOCK_NOT_FREE: "waited too long for a lock",
 }
-BUSY_STATES = frozenset(_BUSY)
-"""SQLSTATEs of a statement that took too long, or waited too long for a lock."""
-
 _FULL_CLASSES = {"53300": "has no connection left", "53": "is out of resources"}
 _TEMPORARY_CLASSES = {
     "57": "was interrupted by its operator",

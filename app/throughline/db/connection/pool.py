@@ -64,7 +64,7 @@ BEGIN_LIMITED = "; ".join([
 
 The limits end with the transaction.
 """
-BEGIN_READ_ONLY = "begin read only"
+BEGIN_READ_ONLY = "begin isolation level read committed read only"
 
 
 Row: TypeAlias = Mapping[str, Any]  # Any: the reader of a column knows its type

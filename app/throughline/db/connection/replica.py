@@ -15,8 +15,8 @@ import structlog
 
 from throughline.db.connection.address import DATABASE_READ_URL, parse_address
 from throughline.db.connection.failures import (
-    BUSY_STATES,
     DRIVER_ERRORS,
+    LOCK_NOT_FREE,
     ROLLED_BACK,
     PoolTimeout,
     is_connection_lost,
@@ -49,13 +49,19 @@ _STATE = """
         (select id from users order by id limit 1) as first_user,
         coalesce(current_setting('yb_read_from_followers', true), 'off') = 'on' or exists (
             select from pg_subscription s join pg_database d on d.oid = s.subdbid
-            where d.datname = current_database() and s.subenabled) as is_copied, {age}
+            where d.datname = current_database()) as is_copied, {age}
 """
 _AGE = """pg_is_in_recovery() as is_standby, pg_last_wal_replay_lsn() is not null as is_replaying,
         pg_last_xact_replay_timestamp() as replayed_at"""
 _NO_AGE = "true as is_standby, false as is_replaying, cast(null as timestamptz) as replayed_at"
 _WITH_AGE, _WITHOUT_AGE = statement(_STATE.format(age=_AGE)), statement(_STATE.format(age=_NO_AGE))
 _FIRST_USER = statement("select id from users order by id limit 1")
+_HEARTBEAT = statement("select max(heartbeat_at) as newest from processes")
+"""The newest sign of life that a process wrote: the primary has a recent one, and no copy that takes writes itself."""
+
+_FAILURES = (*DRIVER_ERRORS, AttributeError, LookupError, UnicodeError)
+"""What a failed transaction raises; the last three if the server is none that the driver knows."""
+
 _LACKS_FUNCTIONS = {"0A000", "42883"}
 """SQLSTATEs of servers that are no PostgreSQL and have no recovery functions, or refuse them."""
 
@@ -69,9 +75,10 @@ QUIET = frozenset({MISSING, UNINDEXED, OLDER})
 
 _EXPLAINED = {
     AWAY: "cannot be reached, is full, refuses the connection, is starting, or does not answer in time",
-    BUSY: "has no connection of this process free, or took too long",
+    BUSY: "has no connection of this process free, or a lock was not free",
     CONFLICT: "cancelled a query that conflicts with recovery",
-    LATE: "lags more than DATABASE_READ_MAX_LAG_SECONDS, or has replayed nothing since it started",
+    LATE: "lags more than DATABASE_READ_MAX_LAG_SECONDS, has replayed nothing since it started, or is no replica "
+    "and has no recent heartbeat of a process",
     SCHEMA: "has an older schema, or none",
     FOREIGN: "has other users: it is another database, or lags far behind",
 }
@@ -127,12 +134,15 @@ class Replica:
         self._state = UNUSED
         self._as_of: datetime | None = None
         self._first_user: object = None
-        self._ask_at = self._log_at = float("-inf")
+        self._ask_at = float("-inf")
+        self._log_at: dict[str, float] = {}
         self._statement = _WITH_AGE
 
     def report(self) -> ReplicaReport:
         """Return the replica's state at its last use."""
-        return ReplicaReport(self._place, self._state, self._as_of)
+        is_left_alone = self._clock() < self._ask_at
+        state = self._state if is_left_alone or self._state == ANSWERS else UNUSED
+        return ReplicaReport(self._place, state, self._as_of)
 
     def may_ask(self) -> bool:
         """Whether the replica should be asked now. After a failure one read asks it, and the others do not wait."""
@@ -153,15 +163,16 @@ class Replica:
         self.on_read(ANSWERS)
 
     def note_refusal(self, reason: str) -> None:
-        """Note that the primary answers for this reason; it is logged at most once in LOG_SECONDS."""
+        """Note that the primary answers for this reason; each is logged at most once in LOG_SECONDS."""
         self.on_read(reason)
         now = self._clock()
         if reason in QUIET | {CONFLICT}:  # it is well, also if it failed before
             self._state, self._ask_at = ANSWERS, float("-inf")
         elif reason != BUSY:
             self._state, self._ask_at = reason, now + AGAIN_SECONDS
-        if reason not in QUIET and now >= self._log_at:
-            self._log_at = now + LOG_SECONDS
+            self._statement = _WITH_AGE
+        if reason not in QUIET and now >= self._log_at.get(reason, now):
+            self._log_at[reason] = now + LOG_SECONDS
             log.warning("replica not used", reason=reason, place=self._place, explanation=explain_refusal(reason))
 
     async def admit(self, tx: Statements) -> ReplicaAge | None:
@@ -178,7 +189,13 @@ class Replica:
         if row["revision"] != head_revision() and is_known(row["revision"]):
             raise ReplicaRefused(SCHEMA)
         await self._check_users(row["first_user"])
-        return _age(row, timedelta(seconds=self._config.max_lag_seconds))
+        most = timedelta(seconds=self._config.max_lag_seconds)
+        if row["is_standby"] or row["is_copied"]:
+            return _age(row, most)
+        (found,) = await tx.fetch(_HEARTBEAT)
+        if found["newest"] is None or row["now"] - found["newest"] > most:
+            raise ReplicaRefused(LATE)
+        return None
 
     async def _check_users(self, first_user: object) -> None:
         """Raise ReplicaRefused if the replica's first user is not the primary's."""
@@ -190,8 +207,8 @@ class Replica:
             raise ReplicaRefused(FOREIGN)
 
 
-def _age(row: Row, most: timedelta) -> ReplicaAge | None:
-    """Return the age of a server's data. Raises ReplicaRefused if it is above `most`, or if a standby tells none.
+def _age(row: Row, most: timedelta) -> ReplicaAge:
+    """Return the age of a copy's data. Raises ReplicaRefused if it is above `most`, or if a standby tells none.
 
     A commit is reported once its record is written, and a record is replayed after those before it. So what was
     committed before the last replayed commit is there. On an idle primary heartbeats of processes are commits, too.
@@ -199,8 +216,6 @@ def _age(row: Row, most: timedelta) -> ReplicaAge | None:
     as_of: datetime | None = row["replayed_at"]
     if row["is_copied"]:
         return ReplicaAge(None)
-    if not row["is_standby"]:
-        return None
     if (as_of is None and row["is_replaying"]) or (as_of is not None and row["now"] - as_of > most):
         raise ReplicaRefused(LATE)
     return ReplicaAge(as_of)
@@ -211,7 +226,7 @@ def reason_of(error: BaseException) -> str:
     code = sqlstate(error)
     if code in ROLLED_BACK:  # the standby cancelled it, since it had to replay the removal of rows that it reads
         return CONFLICT
-    if isinstance(error, PoolTimeout) or code in BUSY_STATES:
+    if isinstance(error, PoolTimeout) or code == LOCK_NOT_FREE:
         return BUSY
     return SCHEMA if code.startswith("42") and code != "42501" else AWAY
 
@@ -236,12 +251,12 @@ class ReplicaTransactions(Transactions):
         """
         try:
             return await self._try(intent)
-        except DRIVER_ERRORS as error:
+        except _FAILURES as error:
             if not is_connection_lost(error) and sqlstate(error) not in _LACKS_FUNCTIONS:
                 raise ReplicaRefused(reason_of(error)) from error
         try:
             return await self._try(intent)
-        except DRIVER_ERRORS as error:
+        except _FAILURES as error:
             raise ReplicaRefused(reason_of(error)) from error
 
     async def _try(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
