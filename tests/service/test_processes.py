@@ -129,6 +129,7 @@ async def test_a_killed_process_is_replaced_and_each_message_is_answered_once(
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(10 * HANG_SECONDS)  # ten starts of a process, each beside others that are busy
 async def test_ten_killed_processes_lose_no_message(folder: Path, on_double: Mapping[str, str]) -> None:
     settings = {**on_double, "LEASE_SECONDS": "2"}
     async with run_service(folder, settings, "--processes", "2") as service:
