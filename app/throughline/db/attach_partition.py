@@ -63,16 +63,12 @@ async def attach_beside(transactions: Transactions, partitioned: Partitioned, st
         await tx.fetch(_LONG)
         await _create(tx, partitioned, start)
 
-    async def admit(tx: Statements) -> None:
-        await tx.fetch(BRIEF)
-        await admit_rows(tx, partitioned)
-
     await transactions.run(refuse)
     try:
         await transactions.run(create)
     except BaseException:
         try:
-            await transactions.run(admit)
+            await transactions.run(lambda tx: open_default(tx, partitioned))
         except ThroughlineError as error:
             log.warning(
                 "default partition still refuses rows of a period, retried later",
@@ -86,6 +82,13 @@ async def is_closed(tx: Statements, partitioned: Partitioned) -> bool:
     """Return whether the default partition has the check constraint, by which it refuses the rows of a period."""
     found = await tx.fetch(_IS_CLOSED, table=partitioned.default, name=bound_of(partitioned))
     return bool(found[0]["is_found"])
+
+
+async def open_default(tx: Statements, partitioned: Partitioned) -> None:
+    """Open the default partition if it is closed; the lock for that is waited for only then."""
+    await tx.fetch(BRIEF)
+    if await is_closed(tx, partitioned):
+        await admit_rows(tx, partitioned)
 
 
 async def admit_rows(tx: Statements, partitioned: Partitioned) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from throughline.db.attach_partition import BRIEF, admit_rows, attach_beside, is_closed, move_rows, run
+from throughline.db.attach_partition import BRIEF, admit_rows, attach_beside, is_closed, move_rows, open_default, run
 from throughline.db.connection.pool import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.statements.sql import sql
@@ -110,7 +110,7 @@ class PartitionRepository:
         if await is_closed(self._transactions, self._partitioned):
             log.warning("default partition found closed, perhaps by an interrupted change", kind=self.kind)
         if not await self._missing(self._transactions):
-            await self._transactions.run(self._admit)
+            await self._open_default()
             return 0
         created = 0
         if (await self._transactions.fetch(_SIZE, table=self._partitioned.default))[0]["bytes"] <= MOST_READ_BYTES:
@@ -173,16 +173,13 @@ class PartitionRepository:
         missing, now = await self._missing(self._transactions), (await self._list(self._transactions))[1]
         start = self._partitioned.starts(now)[1]
         if start not in missing or start - now < LEAST_TIME_LEFT:
-            await self._transactions.run(self._admit)
+            await self._open_default()
             return 0
         await attach_beside(self._transactions, self._partitioned, start)
         return 1
 
-    async def _admit(self, tx: Statements) -> None:
-        """Open the default partition if it is closed; the lock for that is waited for only then."""
-        await tx.fetch(BRIEF)
-        if await is_closed(tx, self._partitioned):
-            await admit_rows(tx, self._partitioned)
+    async def _open_default(self) -> None:
+        await self._transactions.run(lambda tx: open_default(tx, self._partitioned))
 
     async def _has_many(self, tx: Statements, start: datetime) -> bool:
         """Whether the default partition has more than MOST_MOVED_ROWS rows of the period."""
