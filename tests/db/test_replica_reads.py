@@ -352,15 +352,31 @@ async def test_whatever_fails_at_a_replica_is_left_to_the_primary(
     assert refused.value.reason == reason
 
 
-@pytest.mark.parametrize("reason", ["missing", "unindexed", "older", "conflict"])
-async def test_a_replica_that_is_well_again_is_asked_at_once(replica: Replica, clock: ManualClock, reason: str) -> None:
+async def test_a_replica_that_is_well_again_is_asked_at_once(replica: Replica, clock: ManualClock) -> None:
+    async def fail(_: Statements) -> None:
+        raise NotFound("no such session")
+
+    replica.note_refusal("away")
+    clock.advance(AGAIN_SECONDS)
+    asked = [replica.may_ask()]
+    with pytest.raises(NotFound):
+        await ReplicaTransactions(replica, lambda _: None).run(fail)
+    asked.append(replica.may_ask())
+
+    assert asked == [True, True]
+
+
+@pytest.mark.parametrize("reason", ["missing", "unindexed", "older", "conflict", "busy"])
+async def test_a_read_that_never_reached_the_replica_tells_nothing_of_it(
+    replica: Replica, clock: ManualClock, reason: str
+) -> None:
     replica.note_refusal("away")
     clock.advance(AGAIN_SECONDS)
     asked = [replica.may_ask()]
     replica.note_refusal(reason)
     asked.append(replica.may_ask())
 
-    assert asked == [True, True]
+    assert asked == [True, False]
 
 
 async def test_a_replica_that_failed_is_asked_again_after_a_while(replica: Replica, clock: ManualClock) -> None:
@@ -369,7 +385,7 @@ async def test_a_replica_that_failed_is_asked_again_after_a_while(replica: Repli
         refused = replica.may_ask()
         clock.advance(AGAIN_SECONDS)
         asked = [replica.may_ask(), replica.may_ask()]  # one of them tries, the other does not wait for it
-        replica.note_answer(None)
+        replica.note_admitted()
 
     assert not refused
     assert asked == [True, False]

@@ -71,7 +71,7 @@ REASONS = (AWAY, BUSY, CONFLICT, LATE, SCHEMA, FOREIGN, MISSING, UNINDEXED, OLDE
 """All reasons for which the primary answers instead of the replica."""
 
 QUIET = frozenset({MISSING, UNINDEXED, OLDER})
-"""Reasons that say nothing of the replica's state: it lacks what is very new, or another replica is more recent."""
+"""Reasons that say nothing of the replica: the read itself is wrong, or what it wants is newer than the data there."""
 
 _EXPLAINED = {
     AWAY: "cannot be reached, is full, refuses the connection, is starting, or does not answer in time",
@@ -154,11 +154,14 @@ class Replica:
             self._ask_at = now + AGAIN_SECONDS
         return True
 
-    def note_answer(self, age: ReplicaAge | None) -> None:
-        """Note that the replica has answered."""
+    def note_admitted(self) -> None:
+        """Note that the replica's data may be used, whatever becomes of the read: the next one asks it at once."""
         if self._state not in {UNUSED, ANSWERS}:
             log.info("replica used again", place=self._place)
         self._state, self._ask_at = ANSWERS, float("-inf")
+
+    def note_answer(self, age: ReplicaAge | None) -> None:
+        """Note that the replica has answered."""
         self._as_of = None if age is None else age.as_of
         self.on_read(ANSWERS)
 
@@ -166,9 +169,7 @@ class Replica:
         """Note that the primary answers for this reason; each is logged at most once in LOG_SECONDS."""
         self.on_read(reason)
         now = self._clock()
-        if reason in QUIET | {CONFLICT}:  # it is well, also if it failed before
-            self._state, self._ask_at = ANSWERS, float("-inf")
-        elif reason != BUSY:
+        if reason not in QUIET | {CONFLICT, BUSY}:
             self._state, self._ask_at = reason, now + AGAIN_SECONDS
             self._statement = _WITH_AGE
         if reason not in QUIET and now >= self._log_at.get(reason, now):
@@ -263,7 +264,9 @@ class ReplicaTransactions(Transactions):
         async with asyncio.timeout(self._replica.admission_seconds) as limit:
 
             async def admitted(tx: Statements) -> T:
-                self._note_age(await self._replica.admit(tx))
+                age = await self._replica.admit(tx)
+                self._replica.note_admitted()
+                self._note_age(age)
                 limit.reschedule(None)
                 return await intent(tx)
 
