@@ -10,9 +10,9 @@ import pytest
 
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.conversations import open_conversation
-from fakes.pretended_standby import PretendedStandby, pretended_standby
+from fakes.pretended_standby import PretendedStandby
 from fakes.raw_sql import run_sql
-from fakes.replicas import ReplicaProcess, opened
+from fakes.replicas import ReplicaProcess
 from throughline.db.search.index_history import LIVE_MESSAGES
 from throughline.domain.errors import NotFound
 from throughline.http.app import CORS_EXPOSED
@@ -21,18 +21,6 @@ from throughline.turn.recall.history_search import LONG_SESSION_MESSAGES
 from throughline.wire.data_age import DATA_AS_OF
 
 pytestmark = pytest.mark.unpooled("the database's search path is that of the pooler's connections")
-
-
-@pytest.fixture
-async def standby(database_url: str) -> AsyncIterator[PretendedStandby]:
-    async with pretended_standby(database_url) as pretended:
-        yield pretended
-
-
-@pytest.fixture
-async def process(database_url: str, standby: PretendedStandby) -> AsyncIterator[ReplicaProcess]:
-    async with opened(database_url, standby.url) as found:
-        yield found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from asyncpg import QueryCanceledError  # type: ignore[import-untyped]  # ships 
 from structlog.testing import capture_logs
 
 from fakes.conversations import Conversation, open_conversation
-from fakes.pretended_standby import PretendedStandby, pretended_standby
+from fakes.pretended_standby import PretendedStandby
 from fakes.raw_sql import run_sql
 from fakes.replicas import ReplicaProcess, opened
 from fakes.waiting import ManualClock
@@ -38,18 +38,6 @@ from throughline.domain.replica import ReplicaAge, older_of
 
 pytestmark = pytest.mark.unpooled("the database's search path is that of the pooler's connections")
 TODAY = datetime(2026, 1, 1, tzinfo=UTC).date()
-
-
-@pytest.fixture
-async def standby(database_url: str) -> AsyncGenerator[PretendedStandby]:
-    async with pretended_standby(database_url) as pretended:
-        yield pretended
-
-
-@pytest.fixture
-async def process(database_url: str, standby: PretendedStandby) -> AsyncGenerator[ReplicaProcess]:
-    async with opened(database_url, standby.url) as found:
-        yield found
 
 
 @pytest.fixture

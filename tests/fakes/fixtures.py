@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the doubles of providers, Slack and the database's server, and no certificates."""
+"""Fixtures of all tests: the doubles of providers, Slack and the database's servers, and no certificates."""
 
 import os
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -8,8 +8,10 @@ import pytest
 from fakes.anthropic_double.double import AnthropicDouble
 from fakes.anthropic_double.serving import serve_anthropic
 from fakes.database_wire import DatabaseWire, database_wire
+from fakes.pretended_standby import PretendedStandby, pretended_standby
 from fakes.provider_double.double import ProviderDouble
 from fakes.provider_double.serving import serve_double
+from fakes.replicas import ReplicaProcess, opened
 from fakes.slack_double.server import SlackDouble, serve_slack
 
 
@@ -65,3 +67,17 @@ async def wire(database_url: str) -> AsyncGenerator[DatabaseWire]:
     """What stands between the service and a database that only this test uses."""
     async with database_wire(database_url) as between:
         yield between
+
+
+@pytest.fixture
+async def standby(database_url: str) -> AsyncGenerator[PretendedStandby]:
+    """The test's database as a standby, for connections made from now on."""
+    async with pretended_standby(database_url) as pretended:
+        yield pretended
+
+
+@pytest.fixture
+async def process(database_url: str, standby: PretendedStandby) -> AsyncGenerator[ReplicaProcess]:
+    """A process of the test's database whose replica is that standby."""
+    async with opened(database_url, standby.url) as found:
+        yield found
