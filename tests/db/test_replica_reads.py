@@ -15,8 +15,9 @@ from fakes.pretended_standby import PretendedStandby
 from fakes.raw_sql import run_sql
 from fakes.replicas import ReplicaProcess, opened
 from fakes.waiting import ManualClock
+from throughline.assembly import serve_processes
 from throughline.assembly.serve_processes import check_replica_connections
-from throughline.db.connection.address import DATABASE_READ_URL, parse_address
+from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.migrations import upgrade
 from throughline.db.connection.replica import (
     AGAIN_SECONDS,
@@ -24,9 +25,10 @@ from throughline.db.connection.replica import (
     ReplicaConfig,
     ReplicaRefused,
     ReplicaTransactions,
+    replica_address,
 )
 from throughline.db.connection.transactions import Statements
-from throughline.db.database import Database, DatabaseConfig
+from throughline.db.database import ConnectionLimit, Database, DatabaseConfig
 from throughline.db.reads import Reading, ReadRepositories
 from throughline.db.service_status import read_service_status
 from throughline.db.sessions.messages import MessageQuery
@@ -407,6 +409,18 @@ async def test_too_few_connections_of_the_replica_are_a_warning(empty_database_u
     ]
 
 
+async def test_a_replica_that_is_no_postgresql_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: Address) -> ConnectionLimit:
+        raise LookupError("latin9")
+
+    monkeypatch.setattr(serve_processes, "read_connection_limit", fail)
+
+    with capture_logs() as logs:
+        await check_replica_connections("postgresql://nobody@127.0.0.1:1/none", 1)
+
+    assert [line["event"] for line in logs] == ["replica not reached"]
+
+
 @pytest.mark.parametrize(
     ("query", "attribute"),
     [
@@ -416,6 +430,6 @@ async def test_too_few_connections_of_the_replica_are_a_warning(empty_database_u
     ],
 )
 def test_of_several_servers_a_standby_is_preferred(query: str, attribute: str | None) -> None:
-    address = parse_address(f"postgresql://{query}", DATABASE_READ_URL)
+    address = replica_address(f"postgresql://{query}")
 
     assert address.extra.get("target_session_attrs") == attribute

@@ -20,9 +20,9 @@ import uvloop
 from throughline.assembly.database import database_config, database_location, may_migrate
 from throughline.assembly.env_file import read_program_settings
 from throughline.cli.dependencies import ChildOptions, ServeOptions
-from throughline.db.connection.address import DATABASE_READ_URL, DatabaseUrls, parse_address
+from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.migrations import upgrade
-from throughline.db.connection.replica import REPLICA_POOL_SIZE
+from throughline.db.connection.replica import REPLICA_FAILURES, REPLICA_POOL_SIZE, replica_address
 from throughline.db.database import ConnectionLimit, open_address, read_connection_limit
 from throughline.domain.errors import SettingInvalid, ThroughlineError
 from throughline.domain.service_status import AUTO_PROCESSES, ProcessKind
@@ -120,12 +120,12 @@ async def check_replica_connections(url: str, count: int) -> None:
 
     It is no error: the primary answers what finds no connection. One more process runs while processes are replaced.
     """
-    address = replace(parse_address(url, DATABASE_READ_URL), is_pooled=True)
+    address = replica_address(url)
     needed = (count + 1) * REPLICA_POOL_SIZE
     try:
         async with asyncio.timeout(REPLICA_SECONDS):
             allowed = (await read_connection_limit(address)).allowed
-    except (ThroughlineError, TimeoutError):
+    except (ThroughlineError, *REPLICA_FAILURES):
         log.warning("replica not reached", place=address.place)
         return
     if needed > allowed:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from throughline.db.connection.address import DATABASE_READ_URL, Address, DatabaseUrls, parse_address
+from throughline.db.connection.address import Address, DatabaseUrls
 from throughline.db.connection.migrations import (
     OLDEST_SERVER,
     check_known,
@@ -21,7 +21,7 @@ from throughline.db.connection.migrations import (
 from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig, Row
 from throughline.db.connection.pooler import check_direct, check_urls
-from throughline.db.connection.replica import REPLICA_POOL_SIZE, Replica, ReplicaConfig
+from throughline.db.connection.replica import REPLICA_POOL_SIZE, Replica, ReplicaConfig, replica_address
 from throughline.db.connection.transactions import Transactions
 from throughline.db.front_end_storage import FrontEndStorage, ParticipantRepository
 from throughline.db.memories import MemoryRepository, MemoryVectorRepository, prepare_vectors
@@ -230,7 +230,7 @@ class DatabaseConfig:
         if self.replica is None:
             return 0
         here = self.urls.session_address().hosts
-        return REPLICA_POOL_SIZE if set(parse_address(self.replica.url, DATABASE_READ_URL).hosts) & set(here) else 0
+        return REPLICA_POOL_SIZE if set(replica_address(self.replica.url).hosts) & set(here) else 0
 
 
 DIRECT_CONNECTIONS = 3

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import structlog
 
-from throughline.db.connection.address import DATABASE_READ_URL, parse_address
+from throughline.db.connection.address import DATABASE_READ_URL, Address, parse_address
 from throughline.db.connection.failures import (
     DRIVER_ERRORS,
     LOCK_NOT_FREE,
@@ -42,11 +42,13 @@ AGAIN_SECONDS = 10.0
 
 LOG_SECONDS = 60.0
 
-# The first user is the same on a replica of this database, and another one in another database. A server without
-# recovery functions, or with a subscription or follower reads, does not tell how old its data is.
+# The same on a replica of this database, and another one in another database.
+_FIRST_USER_SQL = "select id from users order by id limit 1"
+
+# A server without recovery functions, or with a subscription or follower reads, does not tell how old its data is.
 _STATE = """
     select clock_timestamp() as now, (select version_num from alembic_version) as revision,
-        (select id from users order by id limit 1) as first_user,
+        ({first_user}) as first_user,
         coalesce(current_setting('yb_read_from_followers', true), 'off') = 'on' or exists (
             select from pg_subscription s join pg_database d on d.oid = s.subdbid
             where d.datname = current_database()) as is_copied, {age}
@@ -54,12 +56,12 @@ _STATE = """
 _AGE = """pg_is_in_recovery() as is_standby, pg_last_wal_replay_lsn() is not null as is_replaying,
         pg_last_xact_replay_timestamp() as replayed_at"""
 _NO_AGE = "true as is_standby, false as is_replaying, cast(null as timestamptz) as replayed_at"
-_WITH_AGE, _WITHOUT_AGE = statement(_STATE.format(age=_AGE)), statement(_STATE.format(age=_NO_AGE))
-_FIRST_USER = statement("select id from users order by id limit 1")
+_WITH_AGE, _WITHOUT_AGE = (statement(_STATE.format(first_user=_FIRST_USER_SQL, age=age)) for age in (_AGE, _NO_AGE))
+_FIRST_USER = statement(_FIRST_USER_SQL)
 _HEARTBEAT = statement("select max(heartbeat_at) as newest from processes")
 """The newest sign of life that a process wrote: the primary has a recent one, and no copy that takes writes itself."""
 
-_FAILURES = (*DRIVER_ERRORS, AttributeError, LookupError, UnicodeError)
+REPLICA_FAILURES = (*DRIVER_ERRORS, AttributeError, LookupError, UnicodeError)
 """What a failed transaction raises; the last three if the server is none that the driver knows."""
 
 _LACKS_FUNCTIONS = {"0A000", "42883"}
@@ -108,17 +110,22 @@ class ReplicaConfig:
     max_lag_seconds: float
 
 
+def replica_address(url: str) -> Address:
+    """Return the address in DATABASE_READ_URL. Raises DatabaseUnusable if it cannot be parsed.
+
+    All transactions there set their own limits, as behind a pooler, so that a pooler may precede the replica, too.
+    """
+    return replace(parse_address(url, DATABASE_READ_URL), is_pooled=True)
+
+
 class Replica:
     """The replica of one process: its connections, whether it is asked now, and its state for operators."""
 
     def __init__(
         self, config: ReplicaConfig, primary: Transactions, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare the connections. `primary` is asked which users it has. Raises DatabaseUnusable for an invalid URL.
-
-        All transactions set their own limits, as behind a pooler, so that a pooler may precede the replica, too.
-        """
-        address = replace(parse_address(config.url, DATABASE_READ_URL), is_pooled=True)
+        """Prepare the connections. `primary` tells which users it has. Raises DatabaseUnusable for an invalid URL."""
+        address = replica_address(config.url)
         self._place, self._config, self._primary, self._clock = address.place, config, primary, clock
         self.admission_seconds = ADMISSION_SECONDS + 2 * CONNECT_SECONDS * len(address.hosts)
         pool = PoolConfig(
@@ -252,12 +259,12 @@ class ReplicaTransactions(Transactions):
         """
         try:
             return await self._try(intent)
-        except _FAILURES as error:
+        except REPLICA_FAILURES as error:
             if not is_connection_lost(error) and sqlstate(error) not in _LACKS_FUNCTIONS:
                 raise ReplicaRefused(reason_of(error)) from error
         try:
             return await self._try(intent)
-        except _FAILURES as error:
+        except REPLICA_FAILURES as error:
             raise ReplicaRefused(reason_of(error)) from error
 
     async def _try(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
