@@ -100,8 +100,7 @@ async def list_messages(session_id: PathId, call: Reader, asked: Annotated[ListM
 async def send_message(request: Request, session_id: PathId, call: Writer) -> Response:
     """Send a message. If the client disconnects, the turn continues, and its run can be queried."""
     submitted = await call.services.submit(await _read_submission(request, session_id, call))
-    is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
-    response = await answer_turn(request, call, AskedTurn(submitted.run, is_fresh=is_fresh))
+    response = await answer_turn(request, call, AskedTurn(submitted.run, is_fresh=submitted.is_fresh))
     if submitted.replayed:
         response.headers[REPLAYED] = "true"
     return response

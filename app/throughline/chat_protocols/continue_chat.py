@@ -98,9 +98,9 @@ class ChatRequest:
         submitted = await ask_agent(self.call, agent_request, self.source, self.idempotency)
         if submitted.replayed:
             return replace(join_run(submitted.run, self.request_id), is_stored=agent_request.is_stored)
-        is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
+        followed = FollowedPart(submitted.run, is_fresh=submitted.is_fresh)
         ends_with_client = not agent_request.is_stored and self.idempotency.key is None
-        return ChatTurn(0, FollowedPart(submitted.run, is_fresh=is_fresh), agent_request.is_stored, ends_with_client)
+        return ChatTurn(0, followed, agent_request.is_stored, ends_with_client)
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,3 +355,8 @@ class Submitted:
     run: Run
     claimed: ClaimedRun | None = None
     replayed: bool = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether this process has just started the run, so that none of its events is stored yet."""
+        return self.claimed is not None and self.claimed.next_event == 1

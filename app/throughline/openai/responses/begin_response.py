@@ -283,8 +283,7 @@ async def begin_response(call: Call, body: CreateResponse, origin: RequestOrigin
             "message of the user."
         )
     submitted = await _submit(call, asked, target)
-    is_fresh = submitted.claimed is not None and submitted.claimed.next_event == 1
-    return ResponseTurn(0, FollowedPart(submitted.run, is_fresh=is_fresh))
+    return ResponseTurn(0, FollowedPart(submitted.run, is_fresh=submitted.is_fresh))
 
 
 async def _resume(call: Call, asked: ResponseRequest, run: Run) -> ResponseTurn:
