@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -253,10 +253,8 @@ class Membership:
     def added_to(self, ready: Readiness) -> Readiness:
         """Return the readiness with a hint whether all processes serve."""
         count = self.line.count
-        if count.serving == count.wanted:
-            return replace(ready, hints={**ready.hints, "processes": True})
-        reason = f"{count.serving} of {count.wanted} processes serve"
-        return replace(ready, hints={**ready.hints, "processes": False}, reasons={**ready.reasons, "processes": reason})
+        trouble = f"{count.serving} of {count.wanted} processes serve"
+        return ready.with_hint("processes", None if count.serving == count.wanted else trouble)
 
 
 @asynccontextmanager

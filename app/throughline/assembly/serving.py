@@ -200,11 +200,10 @@ def _with_replica(ready: Readiness, replica: ReplicaReport | None) -> Readiness:
     """Return the readiness with a hint whether the replica answers. None: there is no replica."""
     if replica is None:
         return ready
-    ready = replace(ready, hints={**ready.hints, "replica": not replica.is_refused})
     if not replica.is_refused:
-        return ready
-    reason = f"the primary answers in place of {replica.place}: {explain_refusal(replica.state)}"
-    return replace(ready, reasons={**ready.reasons, "replica": reason})
+        return ready.with_hint("replica", None)
+    trouble = f"the primary answers in place of {replica.place}: {explain_refusal(replica.state)}"
+    return ready.with_hint("replica", trouble)
 
 
 CLOSING_SECONDS = 5.0

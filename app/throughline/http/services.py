@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
@@ -111,6 +111,11 @@ class Readiness:
     def is_degraded(self) -> bool:
         """Whether the process is ready although a hint fails."""
         return self.is_ready and not all(self.hints.values())
+
+    def with_hint(self, name: str, trouble: str | None) -> "Readiness":
+        """Return this with one hint more, which fails for the reason `trouble` unless that is None."""
+        reasons = {} if trouble is None else {name: trouble}
+        return replace(self, hints={**self.hints, name: trouble is None}, reasons={**self.reasons, **reasons})
 
 
 @dataclass(frozen=True, slots=True)
