@@ -74,6 +74,7 @@ async def test_deleting_a_later_part_leaves_the_first(stage: OpenAIStage, databa
     assert await is_gone(stage, answered)
     assert await stage.client.responses.retrieve(asked.id) == asked
     assert await contents(database_url) == ["Rain?", "", REDACTED_TEXT, REDACTED_TEXT]
+    assert await run_sql(database_url, "select max(redaction_count) from sessions") == [(1,)], "both at once"
     assert await run_sql(database_url, "select input::text like '%part\": \"1%' from runs") == [(False,)]
 
 

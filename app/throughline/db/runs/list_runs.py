@@ -7,7 +7,7 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs.cancel import request_cancel
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.quotations import hold_history
-from throughline.db.sessions.redaction import Redaction, lock_idle_session, redact_message
+from throughline.db.sessions.redaction import lock_idle_session, redact_messages
 from throughline.db.statements.rows import (
     MESSAGE_COLUMNS,
     MESSAGE_IDS,
@@ -157,15 +157,14 @@ async def remove_messages(tx: Statements, wanted: Removal) -> bool:
     is_cancelled = wanted.cancels_wait and run.status is RunStatus.WAITING
     if is_cancelled:
         await request_cancel(tx, wanted.owner_id, wanted.run_id)
-    await lock_idle_session(tx, wanted.session_id, wanted.owner_id)
+    session = await lock_idle_session(tx, run.session_id, wanted.owner_id)
     rows = await tx.fetch(_MESSAGES, run_id=wanted.run_id)
     run = await read_run(tx, wanted.owner_id, wanted.run_id)
     removed = wanted.choose(run, [message_from(row) for row in rows])
-    for message_id in removed.message_ids:
-        await redact_message(tx, Redaction(wanted.owner_id, wanted.session_id, message_id, wanted.actor))
-    if not await tx.fetch(_HAS_OTHERS, session_id=wanted.session_id):
-        await erase_session(tx, wanted.owner_id, wanted.session_id)
+    await redact_messages(tx, session, removed.message_ids, wanted.actor)
+    if not await tx.fetch(_HAS_OTHERS, session_id=session.id):
+        await erase_session(tx, wanted.owner_id, session.id)
         return is_cancelled
     kept = input_json(removed.kept_input)
-    await tx.fetch(_KEEP_INPUT, run_id=wanted.run_id, session_id=wanted.session_id, input=kept)
+    await tx.fetch(_KEEP_INPUT, run_id=wanted.run_id, session_id=session.id, input=kept)
     return is_cancelled

@@ -34,15 +34,16 @@ _GET = sql(
     columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_IS_DONE = sql("select 1 as found from message_redactions where message_id = :id")
 _OPEN_RUN = """
     select r.id from runs r where r.session_id = :session_id and r.owner_id = :owner_id
         and r.status in ('queued', 'running', 'waiting')
     order by r.seq limit 1
 """
 _BUSY, _BUSY_NOW = sql(f"{_OPEN_RUN} for update"), sql(_OPEN_RUN)
-_ROW = sql("""
-    select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count from messages m where m.id = :id
+_UNREDACTED = sql("""
+    select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count from messages m
+    where m.id = any(:ids) and m.session_id = :session_id
+        and not exists (select 1 from message_redactions d where d.message_id = m.id)
 """)
 _ALLOW = sql("select set_config('throughline.redaction', 'on', true)")
 _FORBID = sql("select set_config('throughline.redaction', '', true)")
@@ -157,13 +158,28 @@ async def redact_message(tx: Statements, wanted: Redaction) -> Redacted:
     """
     await hold_history(tx, wanted.owner_id)
     session = await lock_idle_session(tx, wanted.session_id, wanted.owner_id)
-    message = await _get(tx, wanted)
-    kept = await kept_copies(tx, session.id, message.position)
-    if await tx.fetch(_IS_DONE, id=message.id):
-        return Redacted(message, kept, frozenset())
-    taking = _Redactor(tx, wanted.owner_id, {session.id: session}, wanted.actor)
-    await taking.take(await tx.fetch(_ROW, id=message.id))
-    return Redacted(await _get(tx, wanted), kept, frozenset(taking.sessions))
+    changed = await redact_messages(tx, session, (wanted.message_id,), wanted.actor)
+    rows = await tx.fetch(_GET, id=wanted.message_id, session_id=wanted.session_id)
+    if not rows:
+        raise NotFound(f"There is no message {wanted.message_id} in session {wanted.session_id}.")
+    message = message_from(rows[0])
+    return Redacted(message, await kept_copies(tx, session.id, message.position), changed)
+
+
+async def redact_messages(
+    tx: Statements, session: Session, ids: Sequence[MessageId], actor: str | None
+) -> frozenset[SessionId]:
+    """Redact messages of the session, their copies and all quotations of them; return the sessions that changed.
+
+    Other ids, and messages that are already redacted, are passed over. The caller has called `hold_history` for the
+    session's owner, then `lock_idle_session`, which returned the session. Raises SessionBusy.
+    """
+    rows = await tx.fetch(_UNREDACTED, ids=list(ids), session_id=session.id)
+    if not rows:
+        return frozenset()
+    taking = _Redactor(tx, session.owner_id, {session.id: session}, actor)
+    await taking.take(rows)
+    return frozenset(taking.sessions)
 
 
 async def redact_traces(
@@ -237,13 +253,6 @@ async def lock_idle_session(tx: Statements, session_id: SessionId, owner_id: Use
             run_id=str(busy[0]["id"]),
         )
     return session
-
-
-async def _get(tx: Statements, wanted: Redaction) -> Message:
-    rows = await tx.fetch(_GET, id=wanted.message_id, session_id=wanted.session_id)
-    if not rows:
-        raise NotFound(f"There is no message {wanted.message_id} in session {wanted.session_id}.")
-    return message_from(rows[0])
 
 
 async def _redact(tx: Statements, session: Session, rows: Sequence[Row], actor: str | None) -> None:
