@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
+from sqlalchemy import URL
 from structlog.testing import capture_logs
 
 from fakes.conversations import CLAIMER, Conversation, open_conversation
@@ -32,8 +33,9 @@ READ_ONLY = {"default_transaction_read_only": "on"}
 def several(database_url: str, *before: str) -> str:
     """Return an address that names further hosts before the test's server."""
     url = parse_address(database_url).url.set(drivername="postgresql")
-    hosts = ",".join([*before, str(url.query["host"])])
-    return url.set(query={"host": hosts}).render_as_string(hide_password=False)
+    hosts = ",".join([*before, str(url.query.get("host", f"{url.host}:{url.port}"))])
+    named = URL.create(url.drivername, url.username, url.password, database=url.database, query={"host": hosts})
+    return named.render_as_string(hide_password=False)
 
 
 @asynccontextmanager

@@ -5,9 +5,10 @@ import struct
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sqlalchemy import make_url
+
+from throughline.db.connection.address import Host, parse_address
 
 LENGTH = struct.Struct("!I")
 CANCEL = 80877102
@@ -47,9 +48,9 @@ class DatabaseWire:
         """Leave so many commits unanswered."""
         self._wanted = times
 
-    async def serve(self, socket_path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, server: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Join one client with the server, until either goes or a commit is to stay unanswered."""
-        server_reader, server_writer = await asyncio.open_unix_connection(str(socket_path))
+        server_reader, server_writer = await _connect(server)
         client = _Client(self)
         answered = asyncio.create_task(_pass_on(server_reader, writer, lambda _: True))
         asked = asyncio.create_task(_pass_on(reader, server_writer, client.read))
@@ -129,6 +130,13 @@ class _Client:
         return []
 
 
+async def _connect(server: Host) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    name = server.name or "localhost"
+    if name.startswith("/"):
+        return await asyncio.open_unix_connection(f"{name}/.s.PGSQL.{server.port}")
+    return await asyncio.open_connection(name, server.port)
+
+
 async def _pass_on(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, goes_on: Callable[[bytes], bool]
 ) -> None:
@@ -142,14 +150,12 @@ async def _pass_on(
 
 @asynccontextmanager
 async def database_wire(database_url: str) -> AsyncGenerator[DatabaseWire]:
-    """Yield a stand-in for the server at `database_url`, which is reached over a unix socket; its own is `url`."""
-    real = make_url(database_url)
-    folder, port = real.query["host"], real.query.get("port", "5432")
+    """Yield a stand-in for the server at `database_url`; its own address is `url`."""
+    [host] = parse_address(database_url).hosts
     wire = DatabaseWire()
-    path = Path(str(folder)) / f".s.PGSQL.{port}"
-    server = await asyncio.start_server(lambda r, w: wire.serve(path, r, w), "127.0.0.1", 0)
+    server = await asyncio.start_server(lambda r, w: wire.serve(host, r, w), "127.0.0.1", 0)
     taken = server.sockets[0].getsockname()[1]
-    wire.url = real.set(host="127.0.0.1", port=taken, query={}).render_as_string(hide_password=False)
+    wire.url = make_url(database_url).set(host="127.0.0.1", port=taken, query={}).render_as_string(hide_password=False)
     try:
         yield wire
     finally:

@@ -242,9 +242,15 @@ def is_readable(block: Block, folder: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 async def test_what_a_page_says_to_type_works(
-    page: Path, folder: Path, page_settings: Mapping[str, str], provider_double: ProviderDouble
+    page: Path,
+    folder: Path,
+    page_settings: Mapping[str, str],
+    provider_double: ProviderDouble,
+    request: pytest.FixtureRequest,
 ) -> None:
     blocks = run_blocks(page)
+    if any("EMBEDDING_MODEL=" in block.text for block in blocks):
+        request.getfixturevalue("pgvector")
     if not any(block.language in SHELL | {"python"} for block in blocks):
         return
     if step := ANSWERS.get(page.relative_to(ROOT).as_posix()):
