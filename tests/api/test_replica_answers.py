@@ -20,7 +20,10 @@ from throughline.http.call import session_id_of
 from throughline.turn.recall.history_search import LONG_SESSION_MESSAGES
 from throughline.wire.data_age import DATA_AS_OF
 
-pytestmark = pytest.mark.unpooled("the database's search path is that of the pooler's connections")
+pytestmark = [
+    pytest.mark.unpooled("the database's search path is that of the pooler's connections"),
+    pytest.mark.calm("a conflict leaves the answer to the primary"),
+]
 
 
 @pytest.fixture

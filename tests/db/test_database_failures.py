@@ -95,6 +95,7 @@ async def test_a_transaction_cut_before_its_commit_is_run_again_as_a_whole(
     await conversation.end(claimed.lease)
 
 
+@pytest.mark.calm("it counts tries")
 async def test_a_deadlock_is_resolved_by_trying_again(database: Database, transactions: Transactions) -> None:
     first, second = await open_conversation(database), await open_conversation(database)
     lock = sql("update sessions set title = title || 'x' where id = :id")

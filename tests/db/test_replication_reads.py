@@ -20,7 +20,11 @@ from throughline.domain.recall import HistoryQuery
 from throughline.domain.service_status import Process, ProcessKind, ProcessState
 from throughline.domain.usage_report import UsageKey, UsageQuery
 
-pytestmark = [pytest.mark.proof, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.timeout(300),
+    pytest.mark.calm("a conflict leaves the answer to the primary"),
+]
 LAG_SECONDS = 1.0
 PROCESS = Process(ProcessId(UUID(int=1)), ProcessKind.SERVE, "host:1", "0.1.0")
 STATE = ProcessState(concurrency=1, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)

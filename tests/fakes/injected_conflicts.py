@@ -4,11 +4,13 @@ With TEST_CONFLICTS all transactions of the tests, and of the programs that they
 before it is executed; a commit fails after the server has undone the transaction.
 """
 
+import logging
 import os
 import random
 from collections.abc import Sequence
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
+import structlog
 
 from throughline.db.connection import transactions
 from throughline.db.connection.pool import Row, Statement
@@ -23,8 +25,9 @@ def is_asked() -> bool:
 
 
 def inject_if_asked() -> None:
-    """Let statements of this process fail, if TEST_CONFLICTS is set."""
+    """Let statements of this process fail, if TEST_CONFLICTS is set, without a line of the log for each."""
     if is_asked():
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
         transactions._OnConnection = _Conflicting  # type: ignore[misc]  # noqa: SLF001  # the one place where all pass
 
 

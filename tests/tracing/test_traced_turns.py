@@ -156,6 +156,7 @@ def one(spans: RecordedSpans, name: str) -> ReadableSpan:
     return found
 
 
+@pytest.mark.calm("it lists all statements")
 async def test_a_turn_with_a_tool_call_and_a_compaction_is_one_tree(database: Database) -> None:
     spans = await recorded_turn(database)
 
