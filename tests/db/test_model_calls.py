@@ -8,9 +8,11 @@ from decimal import Decimal
 import pytest
 
 from fakes.conversations import BEHIND_ALL, Conversation, answer_message, user_message
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import kept_plan, rows_read, run_sql
 from throughline.db import usage as usage_module
+from throughline.db.statements.sql import new_id
 from throughline.db.tables.partitions import first_id
+from throughline.db.usage import CLOCK_DIFFERENCE
 from throughline.domain.basic_types import SessionId, UserId
 from throughline.domain.errors import InvalidInput, LeaseLost
 from throughline.domain.message import ToolCall
@@ -129,6 +131,30 @@ async def test_a_report_leaves_out_other_times_and_other_users(conversation: Con
         await usage.report(replace(since_yesterday(conversation.owner_id), until=datetime(2020, 1, 1, tzinfo=UTC)))
         == ()
     )
+
+
+async def test_a_kept_plan_of_a_users_report_reads_no_calls_of_others(
+    conversation: Conversation, database_url: str
+) -> None:
+    usage, owner_id = conversation.database.usage, conversation.owner_id
+    await usage.store_calls(Payer(owner_id), [call(), call()])
+    await run_sql(
+        database_url,
+        "insert into model_calls (id, owner_id, model, purpose) select cast(left(cast(cast($1 as uuid) as text), 18) "
+        "|| right(cast(gen_random_uuid() as text), 18) as uuid), gen_random_uuid(), 'm', 'answer' "
+        "from generate_series(1, 5000)",
+        new_id(),
+    )
+    await run_sql(database_url, "analyze model_calls")
+    asked = since_yesterday(owner_id)
+    statement = usage_module._report((UsageKey.DAY,), is_of_owner=True)  # noqa: SLF001  # no other way to its plan
+    ids = {"first_id": first_id(asked.since, -CLOCK_DIFFERENCE), "end_id": first_id(asked.until, CLOCK_DIFFERENCE)}
+
+    plan = await kept_plan(
+        database_url, statement, owner_id=owner_id, since=asked.since, until=asked.until, limit=10, **ids
+    )
+
+    assert rows_read(plan, "model_calls") == 2
 
 
 async def test_a_report_of_too_many_groups_is_refused(

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import cast
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
@@ -85,6 +86,28 @@ class ExplainedTransactions(Transactions):
             plan = row["QUERY PLAN"]
             self.plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
         return await super().fetch(statement, **parameters)
+
+
+async def kept_plan(url: str, statement: Statement, **parameters: object) -> JsonObject:
+    """Run the statement by a plan that a connection keeps, which does not know the parameters, and return that plan."""
+    values = ", ".join(_literal(parameters[name]) for name in statement.names)
+    async with connected(url, plan_cache_mode="force_generic_plan", enable_mergejoin="off", jit="off") as connection:
+        await connection.execute(f"prepare kept as {statement.text}")
+        plan = await connection.fetchval(f"explain (analyze, format json) execute kept({values})")
+    return cast("JsonObject", json.loads(plan)[0]["Plan"])
+
+
+def _literal(value: object) -> str:
+    if value is None or isinstance(value, int):
+        return "null" if value is None else str(value)
+    return f"'{{{', '.join(map(str, value))}}}'" if isinstance(value, list) else f"'{value}'"
+
+
+def rows_read(plan: JsonObject, table: str) -> int:
+    """Return how many rows of a table, or of its partitions, a plan that was run has read."""
+    scans = [node for node in nodes_of(plan) if str(node.get("Relation Name", "")).startswith(table)]
+    read = ("Actual Rows", "Rows Removed by Filter")
+    return round(sum(float(str(node.get(key, 0))) * int(str(node["Actual Loops"])) for node in scans for key in read))
 
 
 def nodes_of(plan: JsonObject) -> Iterator[JsonObject]:
