@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from fakes.conversations import BEHIND_ALL, Conversation, answer_message, user_message
-from fakes.raw_sql import kept_plan, rows_read, run_sql
+from fakes.raw_sql import plan_of, rows_read, run_sql
 from throughline.db import usage as usage_module
 from throughline.db.statements.sql import new_id
 from throughline.db.tables.partitions import first_id
@@ -150,8 +150,15 @@ async def test_a_kept_plan_of_a_users_report_reads_no_calls_of_others(
     statement = usage_module._report((UsageKey.DAY,), is_of_owner=True)  # noqa: SLF001  # no other way to its plan
     ids = {"first_id": first_id(asked.since, -CLOCK_DIFFERENCE), "end_id": first_id(asked.until, CLOCK_DIFFERENCE)}
 
-    plan = await kept_plan(
-        database_url, statement, owner_id=owner_id, since=asked.since, until=asked.until, limit=10, **ids
+    plan = await plan_of(
+        database_url,
+        "force_generic_plan",
+        statement,
+        owner_id=owner_id,
+        since=asked.since,
+        until=asked.until,
+        limit=10,
+        **ids,
     )
 
     assert rows_read(plan, "model_calls") == 2

@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from fakes.waiting import until_found
 from throughline.db.connection.address import parse_address
-from throughline.db.connection.pool import ConnectionPool, Row, Statement
+from throughline.db.connection.pool import SESSION_SETTINGS, ConnectionPool, Row, Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.database import Database
 from throughline.domain.basic_types import JsonObject
@@ -88,10 +88,10 @@ class ExplainedTransactions(Transactions):
         return await super().fetch(statement, **parameters)
 
 
-async def kept_plan(url: str, statement: Statement, **parameters: object) -> JsonObject:
-    """Run the statement by a plan that a connection keeps, which does not know the parameters, and return that plan."""
+async def plan_of(url: str, mode: str, statement: Statement, **parameters: object) -> JsonObject:
+    """Run the statement by a plan that does not know the parameters, or does, as `plan_cache_mode` says; return it."""
     values = ", ".join(_literal(parameters[name]) for name in statement.names)
-    async with connected(url, plan_cache_mode="force_generic_plan", enable_mergejoin="off", jit="off") as connection:
+    async with connected(url, **SESSION_SETTINGS, plan_cache_mode=mode) as connection:
         await connection.execute(f"prepare kept as {statement.text}")
         plan = await connection.fetchval(f"explain (analyze, format json) execute kept({values})")
     return cast("JsonObject", json.loads(plan)[0]["Plan"])

@@ -108,9 +108,10 @@ BOUNDS = """bounds as materialized (
         ) own on true
     )"""
 SCOPE = """scope as materialized (
+        select s.id from sessions s where s.id = :session_id and s.owner_id = :owner_id
+        union all
         select s.id from sessions s
-        where s.owner_id = :owner_id
-            and case when cast(:session_id as uuid) is null then s.expires_at is null else s.id = :session_id end
+        where cast(:session_id as uuid) is null and s.owner_id = :owner_id and s.expires_at is null
     )"""
 _NEWEST = """
     with {bounds},

@@ -1,9 +1,14 @@
 with {bounds},
 {scope},
-sizes as materialized (
+blocks as materialized (
+    select b.session_id, b.from_position, b.through_position, b.term_count
+    from scope cross join lateral (
+        select * from search_blocks b where b.session_id = scope.id and b.analyzer = :version offset 0
+    ) b
+), sizes as materialized (
     select coalesce(sum(b.through_position - b.from_position + 1), 0) as messages,
         coalesce(sum(b.term_count), 0) as terms
-    from search_blocks b join scope on scope.id = b.session_id and b.analyzer = :version
+    from blocks b
 ), found as materialized (
     select t.session_id, t.term, t.from_position, t.entries
     from scope cross join lateral (
@@ -11,8 +16,7 @@ sizes as materialized (
         where t.session_id = scope.id
             and t.term = any(array_append(cast(:terms as text[]), cast(:after_pause as text)))
         offset 0
-    ) t join search_blocks b
-        on b.session_id = t.session_id and b.from_position = t.from_position and b.analyzer = :version
+    ) t where ((t.session_id, t.from_position) in (select b.session_id, b.from_position from blocks b)) is true
 ), counted as (
     select term, sum(cardinality(entries)) as messages from found where term <> :after_pause group by term
 ), scored as (
