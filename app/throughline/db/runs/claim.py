@@ -25,7 +25,8 @@ from throughline.domain.run import (
 #   `starts` are the levels of the owner's earlier starts in this claim, the latest first. A run that has started before
 #   is not among them, since its time of start is kept.
 # - `locked`: the first chosen runs that no other claim has locked. Of each owner at most as many runs are chosen as may
-#   start. The runs that concurrent claims take are among them, so no owner exceeds its most running runs.
+#   start. The runs that concurrent claims take are among them, so no owner exceeds its most running runs. By the array
+#   PostgreSQL 15 looks them up: to join them alone, it would read all runs.
 _CLAIM = """
     with recursive last_attempt as (
         select r.id, r.seq, r.attempt as tries, true as is_new from runs r
@@ -92,7 +93,8 @@ _CLAIM = """
         ) as position
         from placed p order by position limit (select candidates from wanted)
     ), locked as materialized (
-        select c.id, c.position from chosen c join runs r on r.id = c.id where r.status = 'queued'
+        select c.id, c.position from chosen c join runs r on r.id = c.id
+        where r.status = 'queued' and r.id = any(array(select id from chosen))
         order by c.position limit (select runs from wanted) for update of r skip locked
     ), next as (
         select id, position from expired
