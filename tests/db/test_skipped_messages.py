@@ -319,6 +319,7 @@ async def test_a_prepared_statement_costs_one_round_trip(database_url: str) -> N
     assert wire.round_trips == 5
 
 
+@pytest.mark.calm("it lists all statements")
 async def test_behind_a_pooler_each_statement_stands_in_a_transaction_that_sets_its_limits(database_url: str) -> None:
     async with database_wire(database_url) as wire:
         statements = await asked(wire, direct_url=database_url)

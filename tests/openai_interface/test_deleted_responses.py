@@ -26,6 +26,7 @@ from throughline.domain.message import REDACTED_TEXT, Message, NewMessage, Sourc
 from throughline.http.openai_messages import MAX_CALLS
 from throughline.openai.input_items import CallItem, CallResultItem, CompactionItem, Item, read_items
 
+pytestmark = pytest.mark.calm("a deletion takes more statements than twenty tries always get through")
 RAIN = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
 
 

@@ -239,18 +239,23 @@ def is_readable(block: Block, folder: Path) -> bool:
     return load_agents([folder], DEFAULTS).get(name).name == str(name)
 
 
+@pytest.fixture
+def _needs(page: Path, request: pytest.FixtureRequest) -> None:
+    """Skip a page that sets a model of embeddings where the server has no pgvector."""
+    if any("EMBEDDING_MODEL=" in block.text for block in run_blocks(page)):
+        request.getfixturevalue("pgvector")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_needs")
 @pytest.mark.parametrize("page", PAGES)
 async def test_what_a_page_says_to_type_works(
     page: Path,
     folder: Path,
     page_settings: Mapping[str, str],
     provider_double: ProviderDouble,
-    request: pytest.FixtureRequest,
 ) -> None:
     blocks = run_blocks(page)
-    if any("EMBEDDING_MODEL=" in block.text for block in blocks):
-        request.getfixturevalue("pgvector")
     if not any(block.language in SHELL | {"python"} for block in blocks):
         return
     if step := ANSWERS.get(page.relative_to(ROOT).as_posix()):
