@@ -21,6 +21,7 @@ from throughline.db.connection.address import Address, parse_address
 from throughline.db.connection.migrations import upgrade
 from throughline.db.connection.replica import (
     AGAIN_SECONDS,
+    QUIET,
     Replica,
     ReplicaConfig,
     ReplicaRefused,
@@ -359,17 +360,38 @@ async def test_a_replica_that_is_well_again_is_asked_at_once(replica: Replica, c
     assert asked == [True, True]
 
 
-@pytest.mark.parametrize("reason", ["missing", "unindexed", "older", "conflict", "busy"])
-async def test_a_read_that_never_reached_the_replica_tells_nothing_of_it(
-    replica: Replica, clock: ManualClock, reason: str
+@pytest.mark.parametrize(
+    ("reason", "then"),
+    [(reason, [True, False]) for reason in (*sorted(QUIET), "conflict")] + [("busy", [False, False])],
+)
+async def test_after_a_read_that_never_reached_the_replica_one_read_asks_it(
+    replica: Replica, clock: ManualClock, reason: str, then: list[bool]
 ) -> None:
     replica.note_refusal("away")
     clock.advance(AGAIN_SECONDS)
     asked = [replica.may_ask()]
     replica.note_refusal(reason)
+    asked += [replica.may_ask(), replica.may_ask()]
+
+    assert asked == [True, *then]
+
+
+async def test_while_a_read_is_not_answered_the_others_do_not_wait_for_it(replica: Replica, clock: ManualClock) -> None:
+    asked: list[bool] = []
+
+    async def hang(_: Statements) -> None:
+        asked.append(replica.may_ask())
+        raise TimeoutError
+
+    replica.note_refusal("away")
+    clock.advance(AGAIN_SECONDS)
+    asked.append(replica.may_ask())
+    with pytest.raises(ReplicaRefused) as refused:
+        await ReplicaTransactions(replica, lambda _: None).run(hang)
     asked.append(replica.may_ask())
 
-    assert asked == [True, False]
+    assert refused.value.reason == "away"
+    assert asked == [True, False, False]
 
 
 async def test_a_replica_that_failed_is_asked_again_after_a_while(replica: Replica, clock: ManualClock) -> None:
@@ -378,7 +400,7 @@ async def test_a_replica_that_failed_is_asked_again_after_a_while(replica: Repli
         refused = replica.may_ask()
         clock.advance(AGAIN_SECONDS)
         asked = [replica.may_ask(), replica.may_ask()]  # one of them tries, the other does not wait for it
-        replica.note_admitted()
+        replica.note_well()
 
     assert not refused
     assert asked == [True, False]

@@ -73,7 +73,7 @@ REASONS = (AWAY, BUSY, CONFLICT, LATE, SCHEMA, FOREIGN, MISSING, UNINDEXED, OLDE
 """All reasons for which the primary answers instead of the replica."""
 
 QUIET = frozenset({MISSING, UNINDEXED, OLDER})
-"""Reasons that say nothing of the replica: the read itself is wrong, or what it wants is newer than the data there."""
+"""Reasons that are no fault of the replica: it lacks what is very new, is older than another, or the read is wrong."""
 
 _EXPLAINED = {
     AWAY: "cannot be reached, is full, refuses the connection, is starting, or does not answer in time",
@@ -161,14 +161,14 @@ class Replica:
             self._ask_at = now + AGAIN_SECONDS
         return True
 
-    def note_admitted(self) -> None:
-        """Note that the replica's data may be used, whatever becomes of the read: the next one asks it at once."""
+    def note_well(self) -> None:
+        """Note that the replica has answered, be it that it lacks something: it is asked by all reads again."""
         if self._state not in {UNUSED, ANSWERS}:
             log.info("replica used again", place=self._place)
         self._state, self._ask_at = ANSWERS, float("-inf")
 
     def note_answer(self, age: ReplicaAge | None) -> None:
-        """Note that the replica has answered."""
+        """Note the age of an answer that is used."""
         self._as_of = None if age is None else age.as_of
         self.on_read(ANSWERS)
 
@@ -176,7 +176,9 @@ class Replica:
         """Note that the primary answers for this reason; each is logged at most once in LOG_SECONDS."""
         self.on_read(reason)
         now = self._clock()
-        if reason not in QUIET | {CONFLICT, BUSY}:
+        if reason in QUIET | {CONFLICT}:
+            self._ask_at = float("-inf")  # one that failed is asked by the next read, and by no other meanwhile
+        elif reason != BUSY:
             self._state, self._ask_at = reason, now + AGAIN_SECONDS
             self._statement = _WITH_AGE
         if reason not in QUIET and now >= self._log_at.get(reason, now):
@@ -268,16 +270,24 @@ class ReplicaTransactions(Transactions):
             raise ReplicaRefused(reason_of(error)) from error
 
     async def _try(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        is_admitted, failure = False, None
         async with asyncio.timeout(self._replica.admission_seconds) as limit:
 
             async def admitted(tx: Statements) -> T:
-                age = await self._replica.admit(tx)
-                self._replica.note_admitted()
-                self._note_age(age)
+                nonlocal is_admitted
+                self._note_age(await self._replica.admit(tx))
+                is_admitted = True
                 limit.reschedule(None)
                 return await intent(tx)
 
-            return await self.try_once(admitted)
+            try:
+                return await self.try_once(admitted)
+            except (asyncio.CancelledError, *REPLICA_FAILURES) as error:
+                failure = error
+                raise
+            finally:
+                if is_admitted and (failure is None or reason_of(failure) in {CONFLICT, BUSY}):
+                    self._replica.note_well()
 
 
 async def check_replica(config: ReplicaConfig, primary: Transactions) -> ReplicaReport:
