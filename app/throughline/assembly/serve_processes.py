@@ -125,8 +125,8 @@ async def check_replica_connections(url: str, count: int) -> None:
     try:
         async with asyncio.timeout(REPLICA_SECONDS):
             allowed = (await read_connection_limit(address)).allowed
-    except (ThroughlineError, *REPLICA_FAILURES):
-        log.warning("replica not reached", place=address.place)
+    except (ThroughlineError, *REPLICA_FAILURES) as error:
+        log.warning("replica not reached", place=address.place, error=type(error).__name__)
         return
     if needed > allowed:
         log.warning("replica allows too few connections", place=address.place, needed=needed, allowed=allowed)
