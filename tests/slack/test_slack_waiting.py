@@ -13,6 +13,7 @@ from fakes.slack_commands import ANNA, ASKS, BERT, DELETES, Asked, WaitingStage,
 from fakes.slack_delivery import IDENTITY, DeliveryStage
 from fakes.slack_double import BOT_USER, TEAM, Failure, Posted, say
 from fakes.slack_double.payloads import click
+from fakes.waiting import until_found
 from throughline.agents.registry import AgentRegistry
 from throughline.domain.basic_types import RunId, UserId
 from throughline.domain.tool import ApprovalDecision, Resolution
@@ -309,6 +310,28 @@ async def test_questions_of_a_tools_server_are_answered_in_the_thread(waiting: W
     assert [f"<@{ANNA}> answered" in one for one in asked] == [True] * 3
     assert ["huge" in asked[0], "42" in asked[1], "43" in asked[2]] == [True] * 3
     assert texts(waiting) == ["They are yours."]
+
+
+async def test_a_question_is_told_as_answered_also_once_the_next_one_waits(waiting: WaitingStage) -> None:
+    waiting.turns.dependencies = replace(
+        waiting.turns.dependencies, tool_servers=shop(questions=2), agents=AgentRegistry([BUYS])
+    )
+    waiting.turns.model.script(Call((BUY,)))
+
+    async def asks_again() -> bool:
+        return any(":2" in str(wait) for (wait,) in await waiting.outgoing.rows("select wait::text from runs"))
+
+    async with waiting.delivering():
+        said = await waiting.take(say("shoes"))
+        await waiting.asked()
+    await waiting.take(say("42", thread_ts=said.ts))
+    await until_found(asks_again)
+    async with waiting.delivering():
+        await waiting.asked(2)
+
+    first, _ = [shown(message) for message in waiting.posted if message.blocks]
+    assert f"<@{ANNA}> answered" in first
+    assert "42" in first
 
 
 async def test_questions_of_several_servers_are_asked_one_after_another(waiting: WaitingStage) -> None:

@@ -218,12 +218,13 @@ def check_answers(wait: Wait | None, given: Sequence[Resolution]) -> None:
                 raise InvalidInput(error.detail, field=f"calls.{number}.output") from error
 
 
-def answered_question(result: Message | None, question_id: str) -> JsonObject | None:
-    """Return the server's question `question_id` from the call's stored result, None if it has no such question.
+def answered_question(metadata: JsonObject | None, question_id: str) -> JsonObject | None:
+    """Return the server's question `question_id` from the metadata of the call, None if they have no such question.
 
-    Its members are `question` and, if it was answered, `answer` and `given_by`.
+    They are those of the stored result, or of the call as it waits for a later question. The question's members are
+    `question` and, if it was answered, `answer` and `given_by`.
     """
-    asked = None if result is None else result.metadata.get(QUESTIONS_KEY)
+    asked = None if metadata is None else metadata.get(QUESTIONS_KEY)
     numbered = asked if isinstance(asked, list) else []
     number = question_id.rpartition(":")[2]
     found = numbered[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(numbered) else None
@@ -237,7 +238,7 @@ def matches_result(one: Resolution, result: Message) -> bool:
     """
     kept = result.metadata
     if one.call_id != result.tool_call_id:
-        asked = answered_question(result, one.call_id) or {}
+        asked = answered_question(kept, one.call_id) or {}
         is_its = call_of_question(one.call_id) == result.tool_call_id
         return is_its and (asked.get("answer"), asked.get("given_by")) == (one.answer, one.author)
     if kept.get("given_by") != one.author:

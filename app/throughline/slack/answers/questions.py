@@ -222,7 +222,12 @@ class CallHistory:
         return self.now if stored is None else stored.created_at
 
     def _asked_before(self, call_id: str) -> JsonObject | None:
-        return answered_question(self._result(call_of_question(call_id)), call_id)
+        """Return a question of a tool's server, as the call's result has it, or its next question that waits."""
+        asking = call_of_question(call_id)
+        result, later = self._result(asking), None if self.run.wait is None else self.run.wait.question_for(asking)
+        if result is not None:
+            return answered_question(result.metadata, call_id)
+        return None if later is None or later.paused is None else answered_question(later.paused.metadata, call_id)
 
     def _result(self, call_id: str) -> Message | None:
         return next((message for message in self.messages if message.tool_call_id == call_id), None)
