@@ -8,18 +8,26 @@ import pytest
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingFailure
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 from recall.history_stage import CAT, DOG, OSLO, HistoryStage, open_history_stage
 from throughline.context.quoted_history import choose_quotations
 from throughline.db.database import Database
 from throughline.domain.basic_types import SessionId
 from throughline.domain.recall import HistoryQuery, SearchResult
 from throughline.execution.breaker import FAILURES_TO_OPEN
+from throughline.turn.recall import history_search
 
 
 @pytest.fixture
 async def stage(database: Database, database_url: str, provider_double: ProviderDouble) -> AsyncIterator[HistoryStage]:
     async with open_history_stage(database, database_url, provider_double) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the model be as slow as the machine: before a turn it has 0.3 seconds."""
+    monkeypatch.setattr(history_search, "QUICK_SECONDS", HANG_SECONDS)
 
 
 async def quick(stage: HistoryStage, query: str) -> SearchResult:
@@ -75,11 +83,12 @@ async def test_before_a_turn_the_meaning_changes_the_order_and_not_the_scores(st
 
 @pytest.mark.parametrize("failure", ["hang", "down"])
 async def test_before_a_turn_a_late_or_broken_model_leaves_the_words(
-    stage: HistoryStage, failure: EmbeddingFailure
+    stage: HistoryStage, failure: EmbeddingFailure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.fill(CAT, DOG)
     await stage.embed()
     stage.provider.failure = failure
+    monkeypatch.setattr(history_search, "QUICK_SECONDS", 0.1)
 
     found = [await quick(stage, "dog") for _ in range(FAILURES_TO_OPEN)][-1]
     stage.provider.failure = ""
