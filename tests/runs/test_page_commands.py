@@ -250,10 +250,7 @@ def _needs(page: Path, request: pytest.FixtureRequest) -> None:
 @pytest.mark.usefixtures("_needs")
 @pytest.mark.parametrize("page", PAGES)
 async def test_what_a_page_says_to_type_works(
-    page: Path,
-    folder: Path,
-    page_settings: Mapping[str, str],
-    provider_double: ProviderDouble,
+    page: Path, folder: Path, page_settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     blocks = run_blocks(page)
     if not any(block.language in SHELL | {"python"} for block in blocks):

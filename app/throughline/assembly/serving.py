@@ -200,9 +200,9 @@ def _with_replica(ready: Readiness, replica: ReplicaReport | None) -> Readiness:
     """Return the readiness with a hint whether the replica answers. None: there is no replica."""
     if replica is None:
         return ready
-    if not replica.is_refused:
-        return ready.with_hint("replica", None)
-    trouble = f"the primary answers in place of {replica.place}: {explain_refusal(replica.state)}"
+    trouble = None
+    if replica.is_refused:
+        trouble = f"the primary answers in place of {replica.place}: {explain_refusal(replica.state)}"
     return ready.with_hint("replica", trouble)
 
 

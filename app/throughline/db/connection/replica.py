@@ -42,7 +42,7 @@ AGAIN_SECONDS = 10.0
 
 LOG_SECONDS = 60.0
 
-# The same on a replica of this database, and another one in another database.
+# The first user is the same on a replica of this database, and another one in another database.
 _FIRST_USER_SQL = "select id from users order by id limit 1"
 
 # A server without recovery functions, or with a subscription or follower reads, does not tell how old its data is.
