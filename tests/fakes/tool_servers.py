@@ -42,17 +42,19 @@ async def outcome_of(servers: ToolServers, call: ServedCall, **changed: object) 
 class PlayedServers:
     """Tools of servers by the server's name; servers that are not here are away.
 
-    `called` has each call, `asked` the servers that a turn asked for their tools, `kept` those that agents
-    named after they were read again.
+    `called` has each call, `asked` the servers that a turn asked for their tools, `patient` whether the last turn would
+    have waited for their connections to the end, `kept` those that agents named after they were read again.
     """
 
     tools: dict[str, list[ServedTool]] = field(default_factory=dict)
     answer: Callable[[ServedCall], ToolOutcome | Elicitation] = lambda call: ToolOutcome(f"{call.tool.name} was played")
     called: list[tuple[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    patient: bool = False
     kept: set[str] | None = None
 
-    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
+    async def tools_of(self, servers: Sequence[ToolServer], *, is_patient: bool = False) -> ServedTools:
+        self.patient = is_patient
         self.asked += [server.name for server in servers]
         return self.known_tools(servers)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,46 +303,51 @@ async def test_a_list_without_end_is_read_to_a_limit(servers: McpConnections) ->
     assert served.problems == {"bad": "its list of tools was read to the tool 20 only"}
 
 
+UNANSWERED = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
+
+
 async def test_a_server_that_does_not_answer_is_a_problem_and_not_an_error() -> None:
-    bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
-    async with McpConnections(read_variable, 10_000, bounds=bounds) as servers:
+    async with McpConnections(read_variable, 10_000, bounds=UNANSWERED) as servers:
         served = await servers.tools_of([hostile("silent")])
 
     assert served.problems == {"bad": "it is still being connected; its tools come when it has answered"}
 
 
-async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_connected() -> None:
-    bounds = Bounds(wait_seconds=0.1, connect_seconds=HANG_SECONDS, close_seconds=0.2)
-    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
+@asynccontextmanager
+async def one_connection(server: ToolServer, bounds: Bounds) -> AsyncGenerator[Connection]:
+    made = Connection(server, read_variable, replace(bounds, close_seconds=0.2), asyncio.Lock())
     try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_only_the_first_turn_waits_for_a_server_that_hangs_while_it_is_connected() -> None:
+    async with one_connection(hostile("silent"), UNANSWERED) as connection:
         with pytest.raises(NotConnected, match="still being connected"):
             await connection.tool_list()
         with pytest.raises(NotConnected, match="still being connected"):
             connection.tool_list().send(None)  # raised before anything is awaited
-    finally:
-        await connection.close()
 
 
-async def test_a_turn_waits_again_once_an_attempt_to_connect_has_ended() -> None:
-    bounds = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01, close_seconds=0.2)
-    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
-    try:
-        for _ in range(2):
-            with pytest.raises(NotConnected, match="did not list its tools"):
-                await connection.tool_list()
-    finally:
-        await connection.close()
+async def test_a_call_and_a_resumed_turn_wait_until_the_server_is_connected() -> None:
+    async with one_connection(good(), Bounds(wait_seconds=0.0)) as connection:
+        with pytest.raises(NotConnected, match="still being connected"):
+            await connection.tool_list()
+        listed = await connection.tool_list(is_patient=True)
+        assert "add" in {tool.name for tool in listed.tools}
 
 
-async def test_an_attempt_that_hangs_is_a_failure_however_long_it_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+IMPATIENT = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01)
+
+
+async def test_each_attempt_that_hangs_is_waited_for_and_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HEALTHY_SECONDS", 0.0)
-    bounds = Bounds(wait_seconds=HANG_SECONDS, connect_seconds=0.2, first_pause_seconds=0.01, close_seconds=0.2)
-    connection = Connection(hostile("silent"), read_variable, bounds, asyncio.Lock())
     with capture_logs() as logs:
-        for _ in range(2):
-            with pytest.raises(NotConnected, match="did not list its tools"):
-                await connection.tool_list()
-    await connection.close()
+        async with one_connection(hostile("silent"), IMPATIENT) as connection:
+            for _ in range(2):
+                error = (await asyncio.gather(connection.tool_list(), return_exceptions=True))[0]
+                assert "did not list its tools" in str(error)
 
     assert [log["failures"] for log in logs if log["event"] == "mcp connection failed"] == [1, 2]
 
@@ -470,14 +476,8 @@ asyncio.run(main())
 
 async def test_programs_die_with_a_service_that_was_killed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    owner = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        OWNER,
-        str(mark),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-    )
+    command, env = (sys.executable, "-c", OWNER, str(mark)), {**os.environ, "PYTHONPATH": PYTHONPATH}
+    owner = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
     assert owner.stdout is not None
     assert b"ServedTools" in await owner.stdout.readline()
     pids = json.loads(mark.read_text())

@@ -84,8 +84,8 @@ async def test_an_own_tool_comes_before_one_of_a_server_with_its_name(database: 
 class SilentServers(PlayedServers):
     """Connections of these servers hang."""
 
-    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
-        found = await super().tools_of(servers)
+    async def tools_of(self, servers: Sequence[ToolServer], *, is_patient: bool = False) -> ServedTools:
+        found = await super().tools_of(servers, is_patient=is_patient)
         await asyncio.Event().wait()
         return found
 
@@ -108,7 +108,7 @@ async def test_turns_connect_servers(database: Database) -> None:
 
     await send(stage, tools=())
 
-    assert servers.asked == ["files", "mail"]
+    assert (servers.asked, servers.patient) == (["files", "mail"], False)
 
 
 class HangingServers(PlayedServers):
@@ -141,6 +141,7 @@ async def test_only_a_repeatable_tool_is_called_again_after_a_crash(
     ended = await play(stage, run)
 
     assert ended.status is RunStatus.SUCCEEDED
+    assert servers.patient
     assert len(servers.called) == calls
     ((_, told),) = results(await stage.messages())
     assert ("unknown" in str(told)) is not is_repeatable

@@ -32,8 +32,11 @@ class Tools(Protocol):
 class ToolServers(Protocol):
     """The servers of tools that agents use; connections are made when they are first needed, and kept."""
 
-    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
-        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
+    async def tools_of(self, servers: Sequence[ToolServer], *, is_patient: bool = False) -> ServedTools:
+        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error.
+
+        With `is_patient` each server has as long as it may take to connect.
+        """
 
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
         """Return the tools that the servers listed last. None is connected; one without a list is a problem."""

@@ -41,7 +41,7 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times, and each time its worker ended before the answer was "
             "complete. Send it again, perhaps changed. The conversation can continue."
         )
-    agent = await assemble_agent(turn.dependencies, state.definition)
+    agent = await assemble_agent(turn.dependencies, state.definition, is_resumed=turn.lease.fence > 1)
     if run.attempt == 1 and not run.wait_count:  # after a wait the results are stored first: llm_node checks
         await check_turn_budget(turn.dependencies, agent, run)
     turn.events.shows_reasoning = agent.definition.reasoning is ReasoningUse.SHOW

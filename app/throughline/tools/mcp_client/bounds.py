@@ -7,8 +7,9 @@ from dataclasses import dataclass
 class Bounds:
     """Limits of a connection; tests set smaller ones.
 
-    - `wait_seconds`: how long turns wait for an attempt to connect, from the start of the attempt.
+    - `wait_seconds`: how long new turns wait for an attempt to connect, from the start of the attempt.
     - `connect_seconds`: how long a server may take until it has listed its tools; it may have to be downloaded first.
+      Calls of its tools, and turns that are resumed, wait as long.
     - `first_pause_seconds`, `longest_pause_seconds`: the pause after a failure, which doubles with each further one.
     - `relist_seconds`: the shortest time between two lists of tools. `list_seconds`: the
       greatest age of a list before a turn renews it; a server may set less.

@@ -119,9 +119,12 @@ class Connection:
             return ServerState.UNUSED
         return ServerState.FAILED if self._task.done() else ServerState.CONNECTING
 
-    async def tool_list(self) -> ToolList:
-        """Return the server's tools. A list that is no longer fresh is renewed for later calls. Raises NotConnected."""
-        await self._connected()
+    async def tool_list(self, *, is_patient: bool = False) -> ToolList:
+        """Return the server's tools. A list that is no longer fresh is renewed for later calls.
+
+        With `is_patient` a running attempt to connect is waited for until it ends. Raises NotConnected.
+        """
+        await self._connected(is_patient=is_patient)
         if (_seconds_since(self._listed_at) or 0.0) > self._tool_list.fresh_seconds:
             self._wake.set()
         return self._tool_list
@@ -130,7 +133,7 @@ class Connection:
         self, call: ServedCall, arguments: dict[str, JsonValue], max_bytes: int
     ) -> ToolOutcome | Elicitation:
         """Call a tool. Raises NotConnected, ToolFailed or PluginTimedOut."""
-        client = await self._connected()
+        client = await self._connected(is_patient=True)
         limit = asyncio.timeout(call.tool.server.timeout_seconds)
         try:
             async with limit:
@@ -149,11 +152,12 @@ class Connection:
                 task.cancel()
                 await asyncio.wait({task}, timeout=3 * self._bounds.close_seconds + CLOSE_MARGIN_SECONDS)
 
-    async def _connected(self) -> Client:
+    async def _connected(self, *, is_patient: bool) -> Client:
         """Return the client. Raises NotConnected with the reason.
 
         A turn first waits for the end of the pause after a failure, if that ends in time. The turn that begins an
-        attempt to connect waits for it. Other turns wait no longer than that one.
+        attempt to connect waits for it. Other turns wait no longer than that one, but for patient ones: they wait until
+        the attempt has ended.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._bounds.wait_seconds
@@ -164,14 +168,16 @@ class Connection:
         if self._client is None and not self._is_closed:
             if self._task is None or self._task.done():
                 self._begin(until)
-            await self._wait_for_attempt()
+            await self._wait_for_attempt(is_patient=is_patient)
         if self._client is None:
             raise NotConnected(self._problem or "it is still being connected; its tools come when it has answered")
         return self._client
 
-    async def _wait_for_attempt(self) -> None:
-        """Wait until the attempt has ended, but not longer than turns wait for it."""
-        if asyncio.get_running_loop().time() < self._waited_until:
+    async def _wait_for_attempt(self, *, is_patient: bool) -> None:
+        """Wait until the attempt has ended, but not longer than turns wait for it unless `is_patient`."""
+        if is_patient:
+            await self._attempt_ended.wait()
+        elif asyncio.get_running_loop().time() < self._waited_until:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._waited_until):
                     await self._attempt_ended.wait()

@@ -46,9 +46,12 @@ class McpConnections:
         self._is_closed = True
         await _close({*self._connections.values(), *self._ending})
 
-    async def tools_of(self, servers: Sequence[ToolServer]) -> ServedTools:
-        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error."""
-        lists = await asyncio.gather(*(self._tool_list(server) for server in servers))
+    async def tools_of(self, servers: Sequence[ToolServer], *, is_patient: bool = False) -> ServedTools:
+        """Return the tools of the servers. One that cannot be reached in time is a problem, not an error.
+
+        With `is_patient` an attempt to connect is waited for until it ends.
+        """
+        lists = await asyncio.gather(*(self._tool_list(server, is_patient=is_patient) for server in servers))
         return choose_tools(zip(servers, lists, strict=True))
 
     def known_tools(self, servers: Sequence[ToolServer]) -> ServedTools:
@@ -93,9 +96,9 @@ class McpConnections:
             name = call.tool.spec.name
             raise ToolFailed(f"{name} was not called: its server is not connected: {error}.") from error
 
-    async def _tool_list(self, server: ToolServer) -> ToolList:
+    async def _tool_list(self, server: ToolServer, *, is_patient: bool) -> ToolList:
         try:
-            return await (await self._connection(server)).tool_list()
+            return await (await self._connection(server)).tool_list(is_patient=is_patient)
         except NotConnected as error:
             return ToolList(problems=(str(error),), is_known=False)
 

@@ -114,14 +114,17 @@ class PromptDependencies:
     hooks: Hooks
 
 
-async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
+async def assemble_agent(
+    dependencies: PromptDependencies, definition: AgentDefinition, *, is_resumed: bool = False
+) -> ReadyAgent:
     """Return the agent for a turn: its model, tools and counter, and its budget in that model's window.
 
-    Servers of tools that are not connected are connected, and waited for. Raises SettingInvalid if the model, a tool or
-    the counter is not available.
+    Servers of tools that are not connected are connected, and waited for: longer if the turn is resumed, as a call that
+    it has begun may need them. Raises SettingInvalid if the model, a tool or the counter is not available.
     """
     agent = await _assemble(dependencies, definition)
-    return _with_served(agent, await dependencies.tool_servers.tools_of(definition.mcp_servers))
+    served = await dependencies.tool_servers.tools_of(definition.mcp_servers, is_patient=is_resumed)
+    return _with_served(agent, served)
 
 
 async def assemble_unconnected_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
