@@ -20,6 +20,7 @@ from fakes.raw_sql import run_sql
 from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.search import repository
 from throughline.db.search.analyzer import Analyzer, Term
 from throughline.db.search.entries import IndexedMessage, live_entries_of
 from throughline.db.search.index_history import (
@@ -29,7 +30,7 @@ from throughline.db.search.index_history import (
     HistoryIndex,
     UnindexedSession,
 )
-from throughline.db.search.repository import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp, SearchRepository
+from throughline.db.search.repository import ROUND_SECONDS, CatchUp, SearchRepository
 from throughline.domain.basic_types import SessionId
 from throughline.domain.errors import DatabaseBusy
 from throughline.domain.recall import HistoryQuery
@@ -47,7 +48,7 @@ def numbered(messages: int) -> list[str]:
 
 def out_of_time() -> Callable[[], float]:
     """Return a clock by which a search's time is over after one block."""
-    return count(0.0, CATCH_UP_SECONDS).__next__
+    return count(0.0, repository.CATCH_UP_SECONDS).__next__
 
 
 class WatchedAnalyzer(Analyzer):

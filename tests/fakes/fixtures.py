@@ -13,6 +13,7 @@ from fakes.provider_double.double import ProviderDouble
 from fakes.provider_double.serving import serve_double
 from fakes.replicas import ReplicaProcess, opened
 from fakes.slack_double.server import SlackDouble, serve_slack
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,6 +33,25 @@ def _no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Generator[None
 def running_provider_double() -> Iterator[ProviderDouble]:
     with serve_double(ProviderDouble()) as double:
         yield double
+
+
+LIMITS_OF_SEARCHES = (
+    "throughline.turn.recall_history.SEARCH_SECONDS",
+    "throughline.turn.recall_memories.SEARCH_SECONDS",
+    "throughline.turn.recall.history_search.MODEL_SECONDS",
+    "throughline.turn.recall.history_search.QUICK_SECONDS",
+    "throughline.db.search.repository.CATCH_UP_SECONDS",
+)
+"""Limits after which a search returns less, or nothing: a slow machine would change what turns are given."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_searches() -> Generator[None]:
+    """Let no search end early. Tests of these limits set their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in LIMITS_OF_SEARCHES:
+            patch.setattr(limit, HANG_SECONDS)
+        yield
 
 
 @pytest.fixture
