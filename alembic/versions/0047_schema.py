@@ -65,8 +65,9 @@ CHANGED_LATER = {
         """,
         "comment on column run_events.data is 'an event, pointing at the message or run it shows'",
     ),
+    "graph_states": (),
 }
-"""Statements that create the tables of this revision that later ones changed, by table."""
+"""Statements that create the tables of this revision that later ones changed, by table; none of a later one's."""
 
 NOTIFY_OF_JOBS = (
     """

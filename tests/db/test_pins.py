@@ -13,6 +13,7 @@ from fakes.silent_metrics import SilentMetrics
 from fakes.stage import make_tool_box
 from fakes.tool_servers import PlayedServers
 from fakes.waiting import HANG_SECONDS, ManualClock
+from throughline.agent_graphs.run_graph import ImportedGraphs
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.calibration import Calibration
@@ -262,6 +263,7 @@ async def pinning(database: Database) -> Pinning:
         models=ScriptedModels(ScriptedModel()),
         tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         tool_servers=PlayedServers(),
+        agent_graphs=ImportedGraphs(lambda _: ()),
         agents=AgentRegistry([AGENT]),
         calibrations=database.calibrations,
         summaries=database.summaries,

@@ -13,6 +13,7 @@ from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
 from fakes.tool_servers import PlayedServers
 from fakes.waiting import HANG_SECONDS, ManualClock
+from throughline.agent_graphs.run_graph import ImportedGraphs
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.measure import count_message
@@ -165,6 +166,7 @@ async def open_stage(
     """Create user and session and put the parts together."""
     model = model or ScriptedModel()
     clock, metrics = ManualClock(), SilentMetrics()
+    played_tools = tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000)
     dependencies = TurnDependencies(
         runs=database.runs,
         messages=database.messages,
@@ -172,8 +174,9 @@ async def open_stage(
         history=HistorySearch(database.history),
         memories=database.memories,
         models=ScriptedModels(model),
-        tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
+        tools=played_tools,
         tool_servers=PlayedServers(),
+        agent_graphs=ImportedGraphs(played_tools.specs),
         agents=AgentRegistry([agent]),
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,

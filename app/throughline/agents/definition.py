@@ -68,6 +68,7 @@ class AgentDefinition:
       repeats itself. That of `max_client_rounds` is enough for long turns of coding clients.
     - `instructions`, `response_format`, `request_tools`, `max_output_tokens`, `tool_choice`, `allowed_tools`: those of
       a turn's request. An agent file has none of them.
+    - `graph`: the LangGraph graph that answers in place of one model with tools, as `module:attribute`; '' for none.
     - `recall`: limited to the session unless an agent is given more, because messages elsewhere may have been said to
       other people.
     """
@@ -102,6 +103,7 @@ class AgentDefinition:
     client_tools: bool = True
     max_client_rounds: Annotated[int, Range(ge=1, le=10_000)] = 500
     wait_seconds: Annotated[float, Range(ge=1, le=30 * 86_400)] = 86_400.0
+    graph: str = ""
 
     def asks_approval(self, tool: str) -> bool:
         """Return whether calls of the tool, by the name that the model knows, wait until a person approves them."""

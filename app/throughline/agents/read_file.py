@@ -76,6 +76,7 @@ KINDS: dict[str, Callable[[Context], str]] = {
 }
 PATTERNS = {
     "name": "must match [a-z][a-z0-9_-]{0,63}: a small letter, then small letters, digits, '_' or '-'",
+    "graph": "must be a graph of yours as module:attribute",
     "tools": "must be a tool's name or module:attribute",
     "token_counter": "is not allowed; allowed: tiktoken, tiktoken:<encoding>, chars, transformers:<name or path>, "
     "module:function",

@@ -176,6 +176,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         "needs_approval": frozenset(file.needs_approval),
         "mcp_servers": tuple(section.read(name) for name, section in file.mcp_servers.items()),
         "daily_budget": _filled(DailyBudget, file.daily_budget),
+        "client_tools": file.client_tools and not file.graph,
     }
     return _filled(AgentDefinition, file, **decided)
 

@@ -107,6 +107,7 @@ class ParametersSection(Section):
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
 TOOL_NAME = r"^[A-Za-z0-9_-]{1,64}\z"
 TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
+GRAPH_PATTERN = r"^([A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})?\z"
 
 
 def _distinct(what: str) -> AfterValidator:
@@ -332,6 +333,11 @@ class AgentFile(Section):
         max_length=MOST_SERVERS,
         description="Servers of tools (Model Context Protocol) by name; the model knows their tools as `name__tool`.",
     )
+    graph: Annotated[str, Field(pattern=GRAPH_PATTERN)] = Field(
+        "",
+        description="Your LangGraph graph as `module:attribute`: it answers instead of one model with tools. See the "
+        "guide on graphs.",
+    )
     client_tools: bool = policy_field(
         AgentDefinition, "client_tools", description="Whether requests may bring tools that their clients run."
     )
@@ -405,6 +411,14 @@ class AgentFile(Section):
             )
         if len(set(names)) < len(names):
             raise ValueError("names a model more than once: name each model once")
+        return value
+
+    @field_validator("graph")
+    @classmethod
+    def _check_graph_alone(cls, value: str, info: ValidationInfo) -> str:
+        taken = [field for field in ("needs_approval", "mcp_servers") if info.data.get(field)]
+        if value and taken:
+            raise ValueError(f"cannot be used with {' and '.join(taken)}: the graph calls its own tools")
         return value
 
     @field_validator("api_key_env")

@@ -11,13 +11,14 @@ from types import MappingProxyType
 from throughline.ai_sdk.history import NOT_FINISHED, answered_questions, client_tool_names, input_of, result_state
 from throughline.chat_protocols.continue_chat import ChatTurn
 from throughline.chat_protocols.follow_part import split_run
-from throughline.domain.basic_types import MessageId
+from throughline.domain.basic_types import JsonValue, MessageId
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
     CompactionStarted,
     Event,
+    GraphEvent,
     MessageCompleted,
     MessageDelta,
     ReasoningDelta,
@@ -130,7 +131,7 @@ class ChunkPrinter:
                 yield from self._called(call)
             case ToolAnswered(message=message):
                 yield from self._result(message)
-            case ToolProgress() | CompactionStarted() | CompactionFinished():
+            case ToolProgress() | GraphEvent() | CompactionStarted() | CompactionFinished():
                 yield _data(event)
             case _:
                 pass
@@ -254,17 +255,19 @@ def _encoded(chunks: Iterable[JsonDict]) -> bytes:
     return b"".join(b"data: %s\n\n" % json_line(chunk) for chunk in chunks)
 
 
-def _data(event: ToolProgress | CompactionStarted | CompactionFinished) -> JsonDict:
+def _data(event: ToolProgress | GraphEvent | CompactionStarted | CompactionFinished) -> JsonDict:
     """Return what happens beside the answer, which is not kept with it."""
     match event:
         case ToolProgress():
             progress: JsonDict = {"progress": event.progress, "total": event.total, "message": event.message}
             return _transient("progress", {"toolCallId": event.call_id, **progress})
+        case GraphEvent(data=data):
+            return _transient("graph", data)
         case CompactionStarted():
             return _transient("compaction", {"state": "started", **event_json(event)})
         case CompactionFinished():
             return _transient("compaction", {"state": "finished", **event_json(event)})
 
 
-def _transient(name: str, data: JsonDict) -> JsonDict:
+def _transient(name: str, data: JsonValue) -> JsonDict:
     return {"type": f"data-{name}", "data": data, "transient": True}

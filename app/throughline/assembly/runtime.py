@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from throughline.agent_graphs.run_graph import ImportedGraphs
 from throughline.agents.registry import AgentRegistry
 from throughline.assembly.database import is_guest, may_migrate, open_configured_database
 from throughline.assembly.env_file import prepare_environment
@@ -253,13 +254,12 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     """Yield the parts of a process. Raises AgentInvalid or SettingInvalid if an agent, model or tool cannot be used."""
     prepare_environment()
     metrics, clock, process = _new_metrics(), SystemClock(), _new_process(kind)
-    watch, agents = watch_agents(settings, kind), _load_agents(settings, clock)
-    models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
+    watch, agents, models = watch_agents(settings, kind), _load_agents(settings, clock), _models(settings)
     async with (
         open_tracing(settings, process) as tracing,
         compute_threads(settings.compute_threads),
         _open_database(settings, kind, metrics) as database,
-        open_recall(settings, kind, database, embedder, clock) as recall,
+        open_recall(settings, kind, database, choose_embedder(settings), clock) as recall,
         open_tool_servers() as tool_servers,
     ):
         check_names(agents.all(), agent_defaults(settings), models, tools := _tools(settings, recall))
@@ -272,6 +272,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             models=models,
             tools=tools,
             tool_servers=tool_servers,
+            agent_graphs=ImportedGraphs(tools.specs),
             agents=agents,
             calibrations=CalibrationCache(database.calibrations, clock),
             summaries=database.summaries,
@@ -289,6 +290,10 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
         context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         async with _checked_agents(models, dependencies, rereading_agents(settings, kind, watch, dependencies)):
             yield Runtime(settings, process, database, dependencies, worker, metrics, recall, context)
+
+
+def _models(settings: Settings) -> ModelRegistry:
+    return ModelRegistry(models_config(settings))
 
 
 @asynccontextmanager

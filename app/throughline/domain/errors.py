@@ -396,6 +396,18 @@ class RunAbandoned(PermanentError):
     code = "run_abandoned"
 
 
+class GraphFailed(PermanentError):
+    """The agent's own graph raised an error, ended without an answer, or has a state that cannot be stored."""
+
+    code = "graph_failed"
+
+
+class GraphWaitExpired(PermanentError):
+    """A question of the agent's own graph was not answered in time, and the graph cannot go on without an answer."""
+
+    code = "graph_wait_expired"
+
+
 class TurnTimeout(PermanentError):
     """The turn reached its deadline before it had an answer."""
 

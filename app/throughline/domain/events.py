@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from throughline.domain.basic_types import MessageId, RunId
+from throughline.domain.basic_types import JsonValue, MessageId, RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 from throughline.domain.summary import CompactionOutcome
@@ -34,6 +34,7 @@ class EventType(StrEnum):
     TOOL_CALL = "tool.call"
     TOOL_PROGRESS = "tool.progress"
     TOOL_RESULT = "tool.result"
+    GRAPH_EVENT = "graph.event"
     MESSAGE_COMPLETED = "message.completed"
     RUN_WAITING = "run.waiting"
     RUN_COMPLETED = "run.completed"
@@ -190,6 +191,14 @@ class ToolAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphEvent:
+    """What a node of the agent's own graph has written to its custom stream."""
+
+    type: ClassVar[EventType] = EventType.GRAPH_EVENT
+    data: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class RunWaiting:
     """The notice that the run waits for something from outside.
 
@@ -240,6 +249,7 @@ Event: TypeAlias = (
     | ToolCalled
     | ToolProgress
     | ToolAnswered
+    | GraphEvent
     | RunWaiting
     | RunEnded
 )

@@ -267,6 +267,8 @@ class ModelRequest:
 
     `may_call_tools` is False for the last call of a turn that used up its tool rounds. Providers that can forbid tool
     calls (Anthropic, OpenAI) then get the tools but must not call them; others get no tools.
+
+    `is_shown`: readers see the answer while it is written.
     """
 
     prompt: Prompt
@@ -278,3 +280,4 @@ class ModelRequest:
     response_format: ResponseFormat | None = None
     tool_choice: str | None = None
     taken_call_ids: frozenset[str] = frozenset()
+    is_shown: bool = True

@@ -45,26 +45,33 @@ def import_plugin(path: str, *, kind: str) -> object:
     return found
 
 
-def _import_module(origin: str, module_name: str) -> ModuleType:
-    match outcome_of(lambda: importlib.import_module(module_name)):
-        case Returned(module):
-            return module
-        case Raised(error):
-            raise _import_failed(origin, module_name, only_cause_of(error)) from error
-
-
-def _import_failed(origin: str, module_name: str, error: BaseException) -> SettingInvalid:
-    match error:
-        case ModuleNotFoundError():
-            return SettingInvalid(
-                f"{origin}: there is no module {error.name!r}; put its file beside the agent files (AGENTS_DIR), "
-                "install it beside this service, or put its folder into PYTHONPATH"
-            )
-        case _:
-            return SettingInvalid(f"{origin}: importing {module_name} failed with {class_and_text(error)}")
-
-
 T = TypeVar("T")
+
+
+def make_with_plugin(make: Callable[[], T], origin: str, step: str) -> T:
+    """Return what an operator's code makes at the start. Raises SettingInvalid if it fails.
+
+    The error begins with `origin`, the plugin, and names the `step` that failed.
+    """
+    match outcome_of(make):
+        case Returned(made):
+            return made
+        case Raised(error):
+            raise SettingInvalid(f"{origin}: {_reason_of(only_cause_of(error), step)}") from error
+
+
+def _import_module(origin: str, module_name: str) -> ModuleType:
+    return make_with_plugin(lambda: importlib.import_module(module_name), origin, f"importing {module_name}")
+
+
+def _reason_of(error: BaseException, step: str) -> str:
+    if not isinstance(error, ModuleNotFoundError):
+        return f"{step} failed with {class_and_text(error)}"
+    return (
+        f"there is no module {error.name!r}; put its file beside the agent files (AGENTS_DIR), install it beside this "
+        "service, or put its folder into PYTHONPATH"
+    )
+
 
 MAX_THREADS = 1_000
 """Most concurrent plugin calls in a process: two per possible open turn (WORKER_CONCURRENCY).

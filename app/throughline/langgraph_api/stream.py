@@ -12,11 +12,8 @@ from throughline.domain.basic_types import JsonValue
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import (
     AnswerReset,
-    CompactionFinished,
-    CompactionStarted,
     Event,
-    HistoryQuoted,
-    MemoriesQuoted,
+    GraphEvent,
     MessageCompleted,
     MessageDelta,
     ReasoningDelta,
@@ -27,7 +24,6 @@ from throughline.domain.events import (
     ToolAnswered,
     ToolCallDelta,
     ToolCalled,
-    ToolProgress,
 )
 from throughline.domain.message import Message, Role, text_of
 from throughline.domain.run import RunStatus
@@ -134,11 +130,10 @@ class _RunPrinter:
                 yield self._values()
             case RunWaiting() | RunEnded():
                 yield from self._ended(event)
-            case CompactionStarted() | CompactionFinished() | HistoryQuoted() | MemoriesQuoted() | ToolProgress():
-                # how the context or a tool's call proceeds, in the form of this service's own events
-                yield "custom", {"type": event.type.value, **event_json(event)}
             case ToolCalled():
                 return  # the completed message has it
+            case _:
+                yield "custom", _custom(event)
 
     def _completed(self, message: Message) -> Iterator[ServerSentEvent]:
         shown = message_json(message)
@@ -269,3 +264,8 @@ def _text_json(shown_id: str, text: str, reasoning: str) -> JsonDict:
 
 def _call_chunk(index: int, arguments: str, name: str | None, call_id: str | None) -> JsonDict:
     return {"args": arguments, "index": index, "type": "tool_call_chunk", "name": name, "id": call_id}
+
+
+def _custom(event: Event) -> JsonValue:
+    """Return what a graph's node has written as it is; how the context or a tool's call proceeds as an own event."""
+    return event.data if isinstance(event, GraphEvent) else {"type": event.type.value, **event_json(event)}

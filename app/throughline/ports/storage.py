@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from throughline.context.calibration import Calibration
+from throughline.domain.agent_graph import GraphState
 from throughline.domain.basic_types import JsonObject, MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.events import HistoryQuoted, MemoriesQuoted, NewEvent, RunEnded, RunEvent, RunWaiting
 from throughline.domain.message import Message, NewMessage
@@ -372,6 +373,17 @@ class MessageStore(Protocol):
         message cost; they are stored with it. A recall tool's result is stored as an error if a message it quotes from
         another session was redacted or erased meanwhile. Raises LeaseLost.
         """
+
+    async def append_graph_step(
+        self, lease: Lease, messages: Sequence[tuple[str, NewMessage]], state: JsonObject, calls: Sequence[ModelCall]
+    ) -> tuple[Message, ...]:
+        """Append a step's messages, each with its name in the run, and store the graph's state, in one transaction.
+
+        `calls` are stored with them. Raises LeaseLost.
+        """
+
+    async def load_graph_state(self, session_id: SessionId) -> GraphState | None:
+        """Return the state that the session's graph stored last, None if there is none."""
 
 
 class EventStore(Protocol):

@@ -69,6 +69,8 @@ def apply_overrides(definition: AgentDefinition, overrides: Overrides, models: M
     """Return the agent with the overrides. Raises InvalidInput for what the agent or its model does not allow."""
     if overrides == NO_OVERRIDES:
         return definition
+    if definition.graph:
+        _check_graph(definition, overrides)
     lowered = _lowered(definition, overrides)
     for field in overrides.given():
         if field not in lowered:
@@ -116,6 +118,16 @@ def _check_chosen(given: RunInput, of_agent: Collection[str]) -> None:
                 f"`tool_choice` names the tool {name!r}, which neither the request nor the agent has. Add it to "
                 "`tools`, or name another one.",
                 field="tool_choice",
+            )
+
+
+def _check_graph(definition: AgentDefinition, overrides: Overrides) -> None:
+    """Raise InvalidInput for overrides of single model calls: which of its calls would be meant, a graph cannot say."""
+    for field in ("response_format", "tool_choice", "allowed_tools"):
+        if getattr(overrides, field) is not None:
+            raise InvalidInput(
+                f"The agent {definition.name!r} is a graph, which decides on its own calls: leave {field} out.",
+                field=f"overrides.{field}",
             )
 
 

@@ -148,7 +148,8 @@ async def call_model(
         else:
             _record(turn, model, answer.usage)
             return answer
-        reset_shown_text(turn)
+        if request.is_shown:
+            reset_shown_text(turn)
         await turn.dependencies.clock.sleep(pause)
 
 
@@ -218,6 +219,8 @@ def _show(
     turn: Turn, request: ModelRequest, piece: TextPiece | ReasoningPiece | ToolCallPiece, call_ids: CallIds
 ) -> None:
     """Show readers a piece of the answer, unless it belongs to a call that is forbidden and so will not be made."""
+    if not request.is_shown:
+        return
     match piece:
         case TextPiece(text=text):
             turn.events.emit_text(text)

@@ -23,6 +23,7 @@ from throughline.turn.prompting.ready_agent import ReadyAgent, assemble_agent
 from throughline.turn.recall_history import Asked, recall_history
 from throughline.turn.recall_memories import recall_memories
 from throughline.turn.reduce_context import reduce_context
+from throughline.turn.run_agent_graph import run_agent_graph
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import store_step
 from throughline.turn.tool_node import has_open_calls, open_calls, tool_node
@@ -126,10 +127,12 @@ def build_graph() -> TurnGraph:
     graph.add_node("save_user_message", _traced("save_user_message", save_user_message))
     graph.add_node("llm_node", _traced("llm_node", llm_node))
     graph.add_node("tool_node", _traced("tool_node", tool_node))
+    graph.add_node("agent_graph", _traced("agent_graph", run_agent_graph))
     graph.add_edge(START, "process_message")
     graph.add_edge("process_message", "retrieve_context")
     graph.add_edge("retrieve_context", "save_user_message")
-    graph.add_conditional_edges("save_user_message", after_saving, ["tool_node", "llm_node"])
+    graph.add_conditional_edges("save_user_message", after_saving, ["tool_node", "llm_node", "agent_graph"])
+    graph.add_edge("agent_graph", END)
     graph.add_conditional_edges("llm_node", after_answering, ["tool_node", "llm_node", END])
     graph.add_conditional_edges("tool_node", after_tools, ["llm_node", END])
     return graph.compile()
@@ -147,7 +150,9 @@ def _traced(name: str, node: Node) -> Node:
 
 
 async def after_saving(state: TurnState) -> str:
-    """Return `tool_node` if a resumed run has tool calls without results, else `llm_node`."""
+    """Return `agent_graph` for an agent with a graph; `tool_node` for tool calls without results, else `llm_node`."""
+    if state.definition.graph:
+        return "agent_graph"
     return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
 
 

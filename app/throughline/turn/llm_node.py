@@ -81,7 +81,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         "conversation": conversation,
         "stages": (*state.stages, *result.context.stages),
     }
-    _note_prompt(turn, result, (*state.stages, *result.context.stages))
+    note_prompt(turn, result, (*state.stages, *result.context.stages))
     if not step.tool_calls:
         return {**found, **await _ended(turn, state, replace(result, step=step), message)}
     stored = await store_model_step(turn, f"assistant:{steps_stored(conversation)}", message)
@@ -112,7 +112,7 @@ async def _ended(turn: Turn, state: TurnState, result: ModelCallResult, message:
     return {"answer": message, "misfit": misfit}
 
 
-def _note_prompt(turn: Turn, result: ModelCallResult, stages: Sequence[str]) -> None:
+def note_prompt(turn: Turn, result: ModelCallResult, stages: Sequence[str]) -> None:
     """Keep the size of the prompt and the stages of the turn for the log line of the turn's end."""
     noted, fitted = turn.last_prompt, result.context.fitted
     noted.tokens, noted.unreduced_tokens = fitted.tokens, fitted.unreduced_tokens
@@ -158,34 +158,43 @@ async def _call_with_retries(
 
     The smaller prompt has no quotations of messages or memories.
     """
-    reduced = await reduce_context(turn, agent, conversation)
-    context = await fit_context(turn, reduced, tokens_of_notes(reduced.view, state.quotations, state.memories))
-    context = quote_memories(turn, quote_history(turn, context, state.quotations), state.memories)
+
+    async def fit(agent: ReadyAgent, refused: FittedContext | None) -> FittedContext:
+        if refused is None:
+            reduced = await reduce_context(turn, agent, conversation)
+            context = await fit_context(turn, reduced, tokens_of_notes(reduced.view, state.quotations, state.memories))
+            return quote_memories(turn, quote_history(turn, context, state.quotations), state.memories)
+        reduced = await reduce_context(turn, agent, refused.conversation, refused_tokens=refused.fitted.raw_tokens)
+        return await fit_context(turn, replace(reduced, stages=(*refused.stages, "refused", *reduced.stages)))
+
+    return await call_fitted(turn, agent, fit)
+
+
+Fit = Callable[[ReadyAgent, FittedContext | None], Awaitable[FittedContext]]
+
+
+async def call_fitted(turn: Turn, agent: ReadyAgent, fit: Fit, *, is_shown: bool = True) -> ModelCallResult:
+    """Call the model with the prompt that `fit` makes; after a refusal as too long, once with a smaller one.
+
+    `fit` is given the refused prompt, None at first. Readers see the answer while it is written if it `is_shown`.
+    Raises the provider's ContextOverflow if no smaller prompt is possible.
+    """
+    context = await fit(agent, None)
     try:
-        return await _call(turn, agent, context)
+        return await _call(turn, agent, context, is_shown=is_shown)
     except ContextOverflow as overflow:
         turn.dependencies.metrics.overflow_met(model=agent.model.name)
-        reset_shown_text(turn)
+        if is_shown:
+            reset_shown_text(turn)
         agent = await learn_from_overflow(turn.dependencies, agent, overflow, context.fitted)
-        smaller = await _make_smaller(turn, agent, context, overflow)
-    return await _call(turn, agent, smaller)
+        try:
+            smaller = await fit(agent, context)
+        except PromptCannotFit:
+            raise overflow from None
+    return await _call(turn, agent, smaller, is_shown=is_shown)
 
 
-async def _make_smaller(
-    turn: Turn, agent: ReadyAgent, context: FittedContext, overflow: ContextOverflow
-) -> FittedContext:
-    """Return a prompt smaller than the refused one.
-
-    Raises the provider's ContextOverflow if no smaller one is possible.
-    """
-    reduced = await reduce_context(turn, agent, context.conversation, refused_tokens=context.fitted.raw_tokens)
-    try:
-        return await fit_context(turn, replace(reduced, stages=(*context.stages, "refused", *reduced.stages)))
-    except PromptCannotFit:
-        raise overflow from None
-
-
-async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelCallResult:
+async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext, *, is_shown: bool) -> ModelCallResult:
     """Call the model, without tools after the last tool round, and learn from its report of the prompt's tokens.
 
     Nothing is learned while tools are forbidden, or only some are sent: our count includes all, but not every provider
@@ -203,6 +212,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> ModelC
         response_format=agent.definition.response_format,
         tool_choice=None if agent.definition.tool_choice == NO_TOOLS else agent.definition.tool_choice,
         taken_call_ids=frozenset(call.id for message in context.conversation.own for call in message.tool_calls),
+        is_shown=is_shown,
     )
     turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens

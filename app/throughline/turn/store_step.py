@@ -50,7 +50,7 @@ async def store_model_step(turn: Turn, step: str, message: NewMessage) -> Messag
     """
     storing = turn.storing
     storing.step, storing.message, storing.calls = step, message, tuple(turn.calls.unstored)
-    return _show_stored(turn, await store_step(turn, step, message))
+    return show_stored(turn, await store_step(turn, step, message))
 
 
 async def settle_step(turn: Turn) -> bool:
@@ -62,7 +62,7 @@ async def settle_step(turn: Turn) -> bool:
     if storing.message is None:
         return True
     with ErrorBoundary(log.warning, "interrupted step not stored", run_id=str(turn.lease.run_id)) as settling:
-        _show_stored(turn, await _append(turn, storing.step, storing.message, storing.calls))
+        show_stored(turn, await _append(turn, storing.step, storing.message, storing.calls))
     return settling.error is None
 
 
@@ -75,7 +75,8 @@ async def _append(turn: Turn, step: str, message: NewMessage, calls: Sequence[Mo
     )
 
 
-def _show_stored(turn: Turn, stored: Message) -> Message:
+def show_stored(turn: Turn, stored: Message) -> Message:
+    """Show readers a stored message of the model and its calls."""
     turn.storing.message = None
     turn.events.emit(MessageCompleted(stored))
     for call in stored.tool_calls:

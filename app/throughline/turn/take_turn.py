@@ -188,8 +188,12 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
 
 
 def _waiting(start: TurnStart, state: TurnState) -> Outcome:
-    """Return the outcome of a turn that waits: the calls of its last step, and until when."""
-    step = next(message for message in reversed(present(state.conversation).own) if message.tool_calls)
+    """Return the outcome of a turn that waits: the calls of its last step, and until when.
+
+    A graph may wait without having called a tool.
+    """
+    own = present(state.conversation).own
+    step = next((message for message in reversed(own) if message.tool_calls), own[-1])
     seconds = state.definition.wait_seconds
     until = start.dependencies.clock.now() + timedelta(seconds=seconds)
     wait = NewWait(state.waiting, step.id, until, given_before(start.claimed.run.wait, state.waiting))

@@ -1,7 +1,7 @@
 """JSON shapes of runs and of their events, and their rendering."""
 
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
@@ -218,6 +218,12 @@ class ToolProgress(Shape):
     message: str = Field(description="what the call does now; empty if the server does not say")
 
 
+class GraphEvent(Shape):
+    """What a node of the agent's own graph has written to its custom stream."""
+
+    data: Any = Field(description="any JSON value")
+
+
 class ToolResult(Shape):
     """The result of a tool call, as it is stored."""
 
@@ -273,6 +279,7 @@ EventData: TypeAlias = (
     | ToolCallDelta
     | ToolCalled
     | ToolProgress
+    | GraphEvent
     | ToolResult
     | MessageCompleted
     | RunWaiting
@@ -290,6 +297,7 @@ EVENTS: Mapping[str, type[EventData]] = {
     EventType.TOOL_CALL_DELTA: ToolCallDelta,
     EventType.TOOL_CALL: ToolCalled,
     EventType.TOOL_PROGRESS: ToolProgress,
+    EventType.GRAPH_EVENT: GraphEvent,
     EventType.TOOL_RESULT: ToolResult,
     EventType.MESSAGE_COMPLETED: MessageCompleted,
     EventType.RUN_WAITING: RunWaiting,

@@ -4,6 +4,7 @@ Ctrl-C stops the answer, not the chat.
 """
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -21,6 +22,7 @@ from throughline.wire.context import ContextOut, HistoryQuoted, MemoriesQuoted
 from throughline.wire.events import (
     CompactionFinished,
     CompactionStarted,
+    GraphEvent,
     MessageCompleted,
     MessageDelta,
     ReasoningDelta,
@@ -97,16 +99,15 @@ class AnswerView:
 
 
 def _remark(
-    event: ToolCallOut | ToolProgress | ToolResult | AboutContext | Reset | ConnectionCut,
+    event: ToolCallOut | ToolProgress | GraphEvent | ToolResult | AboutContext | Reset | ConnectionCut,
 ) -> str:
     match event:
         case CompactionStarted() | CompactionFinished() | HistoryQuoted() | MemoriesQuoted():
             return _about_context(event)
         case ToolCallOut(name=name, arguments=arguments):
             return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
-        case ToolProgress(progress=progress, total=total, message=message):
-            done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-            return one_line(f"… {done} {message}", limit=SHOWN_RESULT)
+        case ToolProgress() | GraphEvent():
+            return one_line(_progress(event), limit=SHOWN_RESULT)
         case ToolResult(name=name, content=content, is_error=is_error):
             verb = "failed" if is_error else "returned"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
@@ -114,6 +115,13 @@ def _remark(
             return "the answer starts again"
         case ConnectionCut(attempt=attempt):
             return f"connection lost, trying again ({attempt})"
+
+
+def _progress(event: ToolProgress | GraphEvent) -> str:
+    if isinstance(event, GraphEvent):
+        return event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
+    done = f"{event.progress:g}" if event.total is None else f"{event.progress:g} of {event.total:g}"
+    return f"… {done} {event.message}"
 
 
 def _about_context(event: AboutContext) -> str:

@@ -29,6 +29,7 @@ from throughline.domain.events import (
     CompactionStarted,
     Event,
     EventType,
+    GraphEvent,
     HistoryQuoted,
     MemoriesQuoted,
     MessageCompleted,
@@ -53,7 +54,7 @@ from throughline.domain.tool import AwaitedCall, NewWait, Wait, WaitKind, awaite
 
 Stored = Mapping[str, Any]  # Any: the JSON's shape depends on the event type
 
-FieldByField = AnswerReset | CompactionStarted | HistoryQuoted | MemoriesQuoted | ToolProgress
+FieldByField = AnswerReset | CompactionStarted | HistoryQuoted | MemoriesQuoted | ToolProgress | GraphEvent
 
 KNOWN_TYPES = frozenset(EventType)
 STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
@@ -62,6 +63,7 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[FieldByField]] = {
     EventType.HISTORY_QUOTED: HistoryQuoted,
     EventType.MEMORIES_QUOTED: MemoriesQuoted,
     EventType.TOOL_PROGRESS: ToolProgress,
+    EventType.GRAPH_EVENT: GraphEvent,
 }
 """Event types whose JSON holds exactly the fields of the event class."""
 

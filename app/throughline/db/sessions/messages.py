@@ -7,6 +7,7 @@ from typing import Literal
 from throughline.db.connection.pool import Row, Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.append import append_message
+from throughline.db.sessions.graph_states import load_graph_state, save_graph_state
 from throughline.db.sessions.load_context import Wanted, with_returned_reasoning
 from throughline.db.sessions.message_cache import MessageCache, load_known_context
 from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
@@ -18,7 +19,8 @@ from throughline.db.statements.rows import (
     session_not_found,
 )
 from throughline.db.statements.sql import new_id, sql
-from throughline.domain.basic_types import MessageId, Page, RunId, SessionId, UserId
+from throughline.domain.agent_graph import GraphState
+from throughline.domain.basic_types import JsonObject, MessageId, Page, RunId, SessionId, UserId
 from throughline.domain.errors import NotFound
 from throughline.domain.message import CLIENT_MESSAGE_ID, LAST_POSITION, Message, NewMessage
 from throughline.domain.reasoning import Reasoning
@@ -204,6 +206,22 @@ class MessageRepository:
         if not quotes_elsewhere(lease, message):
             return await append_message(self._transactions, lease, step, message, calls)
         return await self._transactions.run(lambda tx: _append_quotation(tx, lease, step, message))
+
+    async def append_graph_step(
+        self, lease: Lease, messages: Sequence[tuple[str, NewMessage]], state: JsonObject, calls: Sequence[ModelCall]
+    ) -> tuple[Message, ...]:
+        async def write(tx: Statements) -> tuple[Message, ...]:
+            left, stored = tuple(calls), []
+            for step, message in messages:
+                stored.append(await append_message(tx, lease, step, message, left))
+                left = ()
+            await save_graph_state(tx, lease, state)
+            return tuple(stored)
+
+        return await self._transactions.run(write)
+
+    async def load_graph_state(self, session_id: SessionId) -> GraphState | None:
+        return await load_graph_state(self._transactions, session_id)
 
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200

@@ -97,6 +97,7 @@ _CLEAN = (
     """),
     sql("delete from search_blocks where session_id = :session_id and through_position >= :first"),
     sql("delete from summary_versions where session_id = :session_id and through_position >= :first"),
+    sql("delete from graph_states where session_id = :session_id"),
     sql("""
         delete from summaries t where t.session_id = :session_id and exists (
             select 1 from unnest(cast(:positions as integer[])) as p (position)

@@ -64,14 +64,15 @@ def client_tools_from(stored: Stored) -> tuple[ToolSpec, ...]:
 
 def _awaited_data(awaited: AwaitedCall) -> dict[str, JsonValue]:
     paused = {} if awaited.paused is None else {"paused": asdict(awaited.paused)}
-    return {**asdict(awaited.call), "kind": awaited.kind.value, **paused}
+    server = {} if awaited.server is None else {"server": awaited.server}
+    return {**asdict(awaited.call), "kind": awaited.kind.value, **paused, **server}
 
 
 def _awaited_from(stored: Stored) -> AwaitedCall:
     call = ToolCall(id=stored["id"], name=stored["name"], arguments=stored["arguments"])
     paused = stored.get("paused")
     if paused is None:
-        return AwaitedCall(call, WaitKind(stored["kind"]))
+        return AwaitedCall(call, WaitKind(stored["kind"]), server=stored.get("server"))
     return AwaitedCall(call, WaitKind(stored["kind"]), _paused_from(paused), paused["server"])
 
 

@@ -33,7 +33,6 @@ from throughline.db.tables.columns import (
 )
 from throughline.db.tables.partitions import Partitioned, PartitionPeriod
 from throughline.db.tables.sessions import SOURCES
-from throughline.domain.events import EventType
 from throughline.domain.run import RunStatus
 from throughline.domain.usage_report import CallPurpose
 
@@ -194,10 +193,7 @@ class RunEventRow(Base):
 
     __tablename__ = "run_events"
     partitions = RUN_EVENTS
-    __table_args__ = (
-        CheckConstraint(one_of("type", tuple(event.value for event in EventType)), name="type"),
-        RUN_EVENTS.options,
-    )
+    __table_args__ = (RUN_EVENTS.options,)
 
     run_id: Mapped[Key]
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -208,6 +208,19 @@ class SessionRow(Base):
     summarizing_until: Mapped[Time | None]
 
 
+class GraphStateRow(Base):
+    """What the graph of a session's agent keeps besides the messages, as the run `run_id` has left it.
+
+    It goes with its session. A redaction in the session deletes it, because it may hold any text.
+    """
+
+    __tablename__ = "graph_states"
+
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[Id]
+    state: Mapped[Json]
+
+
 class MessageRow(Base):
     """A stored message.
 

@@ -71,11 +71,14 @@ async def check_agents(dependencies: PromptDependencies, agents: Sequence[AgentD
 async def check_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Check one agent by preparing it as a turn will do, and return the prepared agent.
 
-    Raises SettingInvalid, and PromptCannotFit if the system prompt and tools leave no room for a conversation. The
-    check uses our own count. Correction factors learned from a provider later make prompts smaller, but never stop an
-    agent that passed. Its servers of tools are not asked: one that is away stops nothing.
+    Raises SettingInvalid, also for a graph that cannot be run, and PromptCannotFit if the system prompt and tools leave
+    no room for a conversation. The check uses our own count. Correction factors learned from a provider later make
+    prompts smaller, but never stop an agent that passed. Its servers of tools are not asked: one that is away stops
+    nothing.
     """
     agent = await assemble_unconnected_agent(dependencies, replace(definition, mcp_servers=()))
+    if definition.graph:
+        dependencies.agent_graphs.check(definition.graph, definition.tools)
     summary = definition.context.summary
     if summary.model:
         dependencies.models.get(summary.model, summary.base_url, summary.api_key_env)

@@ -16,6 +16,7 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.prompt import ResponseFormat, ToolSpec
 from throughline.domain.tool_server import NO_SERVED_TOOLS, ServedTools
 from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
+from throughline.ports.agent_graphs import AgentGraphs
 from throughline.ports.hooks import Hooks, Tools, ToolServers
 from throughline.ports.metrics import Metrics
 from throughline.ports.models import ChatModel, FormatSupport, Models, TokenCounter
@@ -106,6 +107,7 @@ class PromptDependencies:
     models: Models
     tools: Tools
     tool_servers: ToolServers
+    agent_graphs: AgentGraphs
     agents: AgentRegistry
     calibrations: CalibrationStore
     breakers: Breakers
