@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent_graphs.playing import MODULE
-from throughline.agent_graphs.run_graph import ImportedGraphs
+from throughline.agent_graphs.imported_graphs import ImportedGraphs
 from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from throughline.domain.errors import AgentInvalid, InvalidInput, SettingInvalid
 from throughline.domain.prompt import Overrides
@@ -41,6 +41,11 @@ def test_tools_of_the_file_need_a_function_that_takes_them() -> None:
             GRAPHS.check(f"{MODULE}:{name}", ["current_time"])
 
 
+def test_the_tool_that_waits_for_a_person_is_no_tool_of_a_graph() -> None:
+    with pytest.raises(SettingInvalid, match="cannot be given the tool ask_user"):
+        GRAPHS.check(f"{MODULE}:with_tools", ["ask_user"])
+
+
 def load(folder: Path, text: str) -> AgentRegistry:
     (folder / "graph.yaml").write_text(text)
     return load_agents([folder], AgentDefaults(usage_threshold=0.8, summary_model=""))
@@ -58,6 +63,7 @@ def test_an_agent_file_names_a_graph(tmp_path: Path) -> None:
         ("graph: my agents", "must be a graph of yours as module:attribute"),
         ("needs_approval: [x]\ntools: [x]\ngraph: a:b", "cannot be used with needs_approval"),
         ("mcp_servers: {x: {command: [y]}}\ngraph: a:b", "cannot be used with mcp_servers"),
+        ("recall: user\ngraph: a:b", "cannot be used with recall: user"),
     ],
 )
 def test_what_a_graph_cannot_have_is_refused_in_the_file(tmp_path: Path, line: str, problem: str) -> None:

@@ -8,11 +8,13 @@ from io import StringIO
 
 import pytest
 
+from agent_graphs.playing import graph_agent
 from fakes.command_stage import CommandStage, TypedLines
 from fakes.scripted_model import Call, Say
 from fakes.scripted_turns import played
 from fakes.stage import AGENT, Stage, make_tool_box, open_stage
 from fakes.waiting import until_found
+from throughline.agents.registry import AgentRegistry
 from throughline.cli.chat.ask_person import chosen_option
 from throughline.cli.chat.command import chat
 from throughline.cli.chat.state import ChatState
@@ -148,6 +150,18 @@ async def test_a_question_is_answered_by_number_or_in_words(
 
     assert await results(service) == [answer]
     assert "? Which colour?\n  1  red\n  2  blue\n" in done.shown
+
+
+async def test_a_question_of_an_agents_graph_is_answered_at_the_terminal(service: CommandStage, turns: Stage) -> None:
+    turns.dependencies = replace(turns.dependencies, agents=AgentRegistry([graph_agent("asking")]))
+    turns.model.script(Say("It has a harbour."))
+
+    async with chatting(service, "Tell me of a city.", "1") as done:
+        pass
+
+    assert "? Which city?\n  1  Kiel\n  2  Bonn\n" in done.shown
+    assert "Tell of ['Kiel']." in str(turns.model.requests[-1].prompt)
+    assert done.shown.endswith("It has a harbour.\n")
 
 
 async def test_several_calls_are_asked_one_after_the_other(

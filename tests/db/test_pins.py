@@ -13,7 +13,7 @@ from fakes.silent_metrics import SilentMetrics
 from fakes.stage import make_tool_box
 from fakes.tool_servers import PlayedServers
 from fakes.waiting import HANG_SECONDS, ManualClock
-from throughline.agent_graphs.run_graph import ImportedGraphs
+from throughline.agent_graphs.imported_graphs import ImportedGraphs
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.registry import AgentRegistry
 from throughline.context.calibration import Calibration

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from agent_graphs.playing import graph_agent
 from fakes.asking_server import BUY, BUY_MORE, BUYS, shop
 from fakes.scripted_model import Call, Say
 from fakes.slack_commands import ANNA, ASKS, BERT, DELETES, Asked, WaitingStage, buttons, shown, waiting_stage
@@ -310,6 +311,22 @@ async def test_questions_of_a_tools_server_are_answered_in_the_thread(waiting: W
     assert [f"<@{ANNA}> answered" in one for one in asked] == [True] * 3
     assert ["huge" in asked[0], "42" in asked[1], "43" in asked[2]] == [True] * 3
     assert texts(waiting) == ["They are yours."]
+
+
+async def test_a_question_of_an_agents_graph_is_answered_in_the_thread(waiting: WaitingStage) -> None:
+    asking = replace(graph_agent("asking"), name=BUYS.name)
+    waiting.turns.dependencies = replace(waiting.turns.dependencies, agents=AgentRegistry([asking]))
+    waiting.turns.model.script(Say("It has a harbour."))
+    async with waiting.delivering():
+        said = await waiting.take(say("Tell me of a city."))
+        await waiting.asked()
+        await waiting.take(say("Kiel", thread_ts=said.ts))
+        await waiting.until_delivered()
+
+    (asked,) = [message for message in waiting.posted if message.blocks]
+    assert "Which city?" in shown(asked)
+    assert texts(waiting) == ["It has a harbour."]
+    assert "Tell of ['Kiel']." in str(waiting.turns.model.requests[-1].prompt)
 
 
 async def test_a_question_is_told_as_answered_also_once_the_next_one_waits(waiting: WaitingStage) -> None:

@@ -8,6 +8,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph.state import CompiledStateGraph, StateGraph
 from langgraph.pregel import Pregel
 
+from throughline.domain.elicitation import ASK_USER
 from throughline.domain.errors import SettingInvalid
 from throughline.execution.call_plugin import import_plugin, make_with_plugin
 
@@ -27,6 +28,8 @@ def load_graph(name: str, given: Given, tools: Sequence[str]) -> Compiled:
 
     Raises SettingInvalid, which says what the graph has that cannot be run here.
     """
+    if ASK_USER in tools:
+        raise _refused(name, f"cannot be given the tool {ASK_USER}: call `interrupt()` in a node instead")
     found = import_plugin(name, kind=KIND)
     if isinstance(found, Pregel | StateGraph):
         if tools:

@@ -31,19 +31,17 @@ Values: TypeAlias = dict[str, Any]  # Any: the values of other people's states
 log = structlog.get_logger(__name__)
 
 
-class ImportedGraphs:
-    """Implementation of the `AgentGraphs` port: each graph is imported and checked when it is first needed."""
+class LoadedGraphs:
+    """The graphs that were loaded so far."""
 
     def __init__(self, specs: Callable[[Sequence[str]], Sequence[ToolSpec]]) -> None:
-        """`specs` returns the specifications of tools by their names. Raises SettingInvalid, as `check` does."""
+        """`specs` returns the specifications of tools by their names."""
         self._specs = specs
         self._loaded: dict[tuple[str, tuple[str, ...]], Compiled] = {}
 
-    def check(self, name: str, tools: Sequence[str]) -> None:
-        self._load(name, tuple(tools))
-
     async def run(self, name: str, start: GraphStart, host: GraphHost) -> GraphEnd:
-        graph = self._load(name, start.tools)
+        """Run the graph. Raises as the port `AgentGraphs` says."""
+        graph = self.load(name, start.tools)
         messages = [*_system(start.system), *map(to_langchain, start.messages)]
         progress = GraphProgress(name, start, host, {str(one.id): one for one in messages})
         with ErrorBoundary(log.error, "agent graph failed", lets_through=(ThroughlineError,), graph=name) as running:
@@ -51,7 +49,8 @@ class ImportedGraphs:
             return _end(progress, values, {str(one.id) for one in messages})
         raise _failed(running.error)
 
-    def _load(self, name: str, tools: tuple[str, ...]) -> Compiled:
+    def load(self, name: str, tools: tuple[str, ...]) -> Compiled:
+        """Return the graph, made to store its steps with the session. Raises SettingInvalid."""
         if (name, tools) not in self._loaded:
             given: Given = {MODEL: AgentModel, TOOLS: lambda: [make_tool(spec) for spec in self._specs(tools)]}
             graph = load_graph(name, given, tools)

@@ -333,11 +333,6 @@ class AgentFile(Section):
         max_length=MOST_SERVERS,
         description="Servers of tools (Model Context Protocol) by name; the model knows their tools as `name__tool`.",
     )
-    graph: Annotated[str, Field(pattern=GRAPH_PATTERN)] = Field(
-        "",
-        description="Your LangGraph graph as `module:attribute`: it answers instead of one model with tools. See the "
-        "guide on graphs.",
-    )
     client_tools: bool = policy_field(
         AgentDefinition, "client_tools", description="Whether requests may bring tools that their clients run."
     )
@@ -357,6 +352,11 @@ class AgentFile(Section):
         "recall",
         description="What the recall tools search: the session, or all sessions of the user (never in shared "
         "sessions).",
+    )
+    graph: Annotated[str, Field(pattern=GRAPH_PATTERN)] = Field(
+        "",
+        description="Your LangGraph graph as `module:attribute`: it answers instead of one model with tools. See the "
+        "guide on graphs.",
     )
     max_tool_rounds: int = policy_field(
         AgentDefinition,
@@ -419,6 +419,8 @@ class AgentFile(Section):
         taken = [field for field in ("needs_approval", "mcp_servers") if info.data.get(field)]
         if value and taken:
             raise ValueError(f"cannot be used with {' and '.join(taken)}: the graph calls its own tools")
+        if value and info.data.get("recall") is RecallReach.USER:
+            raise ValueError("cannot be used with recall: user; its recall tools read the session")
         return value
 
     @field_validator("api_key_env")

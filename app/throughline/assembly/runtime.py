@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from throughline.agent_graphs.run_graph import ImportedGraphs
+from throughline.agent_graphs.imported_graphs import ImportedGraphs
 from throughline.agents.registry import AgentRegistry
 from throughline.assembly.database import is_guest, may_migrate, open_configured_database
 from throughline.assembly.env_file import prepare_environment

@@ -4,6 +4,7 @@ The agent's graph is given the messages that fit the window. Its own messages ar
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ from throughline.domain.prompt import PromptMessage
 from throughline.domain.summary import Conversation
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.turn.call_model import reset_shown_text
+from throughline.turn.daily_budget import check_turn_budget
 from throughline.turn.graph_interrupts import answers_to, awaited_calls
 from throughline.turn.llm_node import ModelCallResult, call_first_available, call_fitted, note_prompt
 from throughline.turn.prompting.planning import compute_context, count_new, make_context_input
@@ -40,18 +42,22 @@ from throughline.turn.recall_memories import quote_memories
 from throughline.turn.reduce_context import LESS_THAN_REFUSED, FittedContext, fit_context, reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.store_step import show_stored, wait_for_database
-from throughline.turn.tool_node import open_calls
+from throughline.turn.tool_node import open_calls, result_room
 
 BY_GRAPH: JsonObject = {"by": "graph"}
 """Metadata of a user's message that the graph has written itself, such as a critique."""
 
 
 async def run_agent_graph(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Run the agent's graph until it answers or waits. Raises GraphFailed, TurnTimeout, LeaseLost."""
+    """Run the agent's graph until it answers or waits.
+
+    Raises GraphFailed, GraphWaitExpired, TurnTimeout, LeaseLost, and DailyBudgetSpent after a wait.
+    """
     turn = runtime.context
+    if state.claimed.run.wait_count:  # a turn may wait, and go on, any number of times
+        await check_turn_budget(turn.dependencies, present(state.agent), state.claimed.run)
     host = TurnHost(turn, state)
-    stored = await turn.dependencies.messages.load_graph_state(turn.lease.session_id)
-    start = await host.start(stored)
+    start = await host.start(await turn.dependencies.messages.load_graph_state(turn.lease.session_id))
     try:
         async with asyncio.timeout(max(turn.deadline - turn.dependencies.clock.monotonic(), 0)):
             end = await turn.dependencies.agent_graphs.run(state.definition.graph, start, host)
@@ -79,7 +85,12 @@ class TurnHost:
         self._is_unsure = turn.lease.fence > 1 and not state.claimed.is_first_after_wait
 
     async def start(self, stored: GraphState | None) -> GraphStart:
-        """Return what the graph is started with. A state of an earlier attempt of this run is gone on from."""
+        """Return what the graph is started with. A state of an earlier attempt of this run is gone on from.
+
+        The state of another graph, which the agent had before, is left aside.
+        """
+        if stored is not None and _graph_part(stored.data).get("graph") != self._state.definition.graph:
+            stored = None
         reduced = await reduce_context(self._turn, self._agent, self._conversation)
         note_tokens = tokens_of_notes(reduced.view, self._state.quotations, self._state.memories)
         context = await fit_context(self._turn, reduced, note_tokens)
@@ -140,6 +151,7 @@ class TurnHost:
             run_id=run.id,
             idempotency_key=f"{run.id}:{len(self._conversation.own)}:{call.id}",
             is_shared=self._conversation.session.is_shared,
+            room=result_room(self._agent),
         )
         return await tools.run(call, context)
 
@@ -167,6 +179,7 @@ class TurnHost:
 
     async def _store(self, messages: Sequence[GraphMessage], state: JsonObject) -> None:
         turn, first = self._turn, len(self._conversation.own)
+        self._check_size("The state", len(json.dumps(state)))
         new = [(f"graph:{first + number}", await self._new(one)) for number, one in enumerate(messages)]
         if turn.events.has_shown and turn.events.message_id not in {message.id for _, message in new}:
             reset_shown_text(turn)
@@ -188,9 +201,7 @@ class TurnHost:
         message, made = given.message, self._answers.get(given.id)
         calls = message.tool_calls if made is None else _as_written(message.tool_calls, made.step.tool_calls)
         size = len(str(message.content).encode()) + sum(len(call.arguments.encode()) for call in calls)
-        most = self._turn.dependencies.config.max_step_result_bytes
-        if size > most:
-            raise GraphFailed(f"A message of the agent's graph has {size:,} bytes; at most {most:,} are stored.")
+        self._check_size("A message", size)
         new = NewMessage(
             id=_id_of(given.id) or self._new_id(),
             role=message.role,
@@ -202,6 +213,11 @@ class TurnHost:
             metadata=BY_GRAPH if message.role is Role.USER else {},
         )
         return await count_new(new, self._agent.counter)
+
+    def _check_size(self, what: str, size: int) -> None:
+        most = self._turn.dependencies.config.max_step_result_bytes
+        if size > most:
+            raise GraphFailed(f"{what} of the agent's graph has {size:,} bytes; at most {most:,} are stored.")
 
     def _new_id(self) -> MessageId:
         return self._turn.dependencies.messages.new_message_id()
@@ -247,9 +263,9 @@ def _mark(given: GraphMessage) -> tuple[object, ...]:
     return given.id, message.role, message.content, tuple(call.id for call in message.tool_calls)
 
 
-def _graph_part(state: JsonObject) -> JsonObject | None:
+def _graph_part(state: JsonObject) -> JsonObject:
     part = state.get("graph")
-    return part if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _for_call(agent: ReadyAgent, call: GraphModelCall) -> ReadyAgent:

@@ -223,7 +223,7 @@ async def _outcome(
         idempotency_key=f"{run.id}:{call.id}",
         may_recall_all=_may_recall_all(state),
         is_shared=present(state.conversation).session.is_shared,
-        room=_room(agent),
+        room=result_room(agent),
     )
     served = agent.served.get(call.name)
     with traced(ToolCallPart(call)) as span:
@@ -265,7 +265,8 @@ def _refusal(turn: Turn, state: TurnState, open_call: OpenCall) -> str:
     return ""
 
 
-def _room(agent: ReadyAgent) -> ResultRoom:
+def result_room(agent: ReadyAgent) -> ResultRoom:
+    """Return how many tokens a recall tool's result may have."""
     tokens = result_limit(agent.definition.context, agent.budget, factor=agent.factor)
     return ResultRoom(tokens, agent.counter.count)
 
