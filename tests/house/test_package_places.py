@@ -17,6 +17,7 @@ PLACES = {
     "asyncpg": {"db", "postgres_server"},
     "sqlalchemy": {"db", "postgres_server", "slack"},
     "numpy": {"db"},
+    "ormsgpack": {"db"},
     "snowballstemmer": {"db"},
     "uuid_utils": {"db"},
     "psutil": {"postgres_server"},

@@ -29,13 +29,13 @@ async def check_urls(urls: DatabaseUrls) -> DatabaseUrls:
     session is needed, and they say whether a pooler's is the only one. Raises DatabaseUnusable, which names the setting
     to change, or DatabaseUnavailable, which names host and port.
     """
-    async with _connected(urls.shared_address()) as shared:
+    async with connected(urls.shared_address()) as shared:
         has_intermediary = not urls.direct_url and await _has_intermediary(shared)
         if not urls.listens:
             return replace(urls, has_only_pooler=has_intermediary)
         if not urls.direct_url and not has_intermediary:
             return urls
-        async with _connected(urls.session_address()) as own:
+        async with connected(urls.session_address()) as own:
             received = [await _receives_notification(own, shared) for _ in range(LISTENS)]
             if not all(received):
                 raise await _refusal(own, urls)
@@ -51,10 +51,10 @@ async def check_direct(urls: DatabaseUrls) -> None:
         with suppress(DatabaseUnavailable):
             await check_urls(urls)
             return
-    async with _connected(urls.session_address()) as own:
+    async with connected(urls.session_address()) as own:
         if not urls.listens or not await _has_intermediary(own):
             return
-        async with _connected(urls.session_address()) as other:
+        async with connected(urls.session_address()) as other:
             received = [await _receives_notification(own, other) for _ in range(LISTENS)]
             if not all(received):
                 raise await _refusal(own, urls)
@@ -106,12 +106,15 @@ async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusa
 
 
 @asynccontextmanager
-async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
+async def connected(
+    address: Address, *, answer_seconds: float = ANSWER_TIMEOUT_SECONDS
+) -> AsyncGenerator[asyncpg.Connection]:
     """Yield a connection without session settings and cached statements, so that a pooler accepts it, too.
 
+    Each statement has to be answered within `answer_seconds`.
     Raises the service's errors, which name the setting of the URL, for failures inside the block.
     """
-    connection = await _connect(address)
+    connection = await _connect(address, answer_seconds)
     try:
         yield connection
     except DRIVER_ERRORS as error:
@@ -120,12 +123,12 @@ async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
         connection.terminate()
 
 
-async def _connect(address: Address) -> asyncpg.Connection:
+async def _connect(address: Address, answer_seconds: float) -> asyncpg.Connection:
     """Return a new connection. Raises the errors of explain_connect."""
     try:
         return await Connector(address).connect(
             server_settings=dict(POOLED_SETTINGS),
-            command_timeout=ANSWER_TIMEOUT_SECONDS,
+            command_timeout=answer_seconds,
             statement_cache_size=0,
         )
     except DRIVER_ERRORS as error:
