@@ -22,6 +22,7 @@ from throughline.cli.root import command_line
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 from throughline.domain.tool_server import ServedTools, ToolServer
+from throughline.ports.stored_threads import StoredThreads
 
 if TYPE_CHECKING:
     from throughline.db.database import Database
@@ -43,6 +44,7 @@ def main() -> None:
             check_model=_check_model,
             check_servers=_check_servers,
             service_status=_service_status,
+            stored_threads=_stored_threads,
         )
     )
 
@@ -121,3 +123,9 @@ def _service_status(options: LocalOptions) -> Awaitable[ServiceStatus]:
     from throughline.assembly.database import service_status
 
     return service_status(options)
+
+
+def _stored_threads(url: str, channel: str) -> AbstractAsyncContextManager[StoredThreads]:
+    from throughline.db.langgraph_checkpoints import open_threads
+
+    return open_threads(url, channel)

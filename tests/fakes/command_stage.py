@@ -34,6 +34,7 @@ from throughline.cli.dependencies import (
 from throughline.cli.root import command_line
 from throughline.cli.screen import standard_input_lines
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.langgraph_checkpoints import open_threads
 from throughline.domain.basic_types import UserId
 from throughline.domain.message import Source
 from throughline.domain.model_window import ModelCheck
@@ -85,6 +86,7 @@ class FakeWorld:
             check_model=self._check_model,
             check_servers=self._check_servers,
             service_status=self._service_status,
+            stored_threads=open_threads,
         )
 
     @asynccontextmanager

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 from uuid import UUID
 
 import click
@@ -18,13 +17,12 @@ from throughline.cli.client import ServiceClient, SessionFilter
 from throughline.cli.connection import ServiceTarget, asynchronous, open_client, target_options
 from throughline.cli.context_views import draw_context, draw_preview
 from throughline.cli.history_views import draw_hit
+from throughline.cli.imports.command import import_command
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.cli.session_files import (
-    Renamed,
     check_id,
     export_session,
-    import_session,
     is_position,
     is_whole,
     whole_id,
@@ -128,7 +126,11 @@ WIDE = 100  # columns from which on a list of sessions shows the time of day
 MOST_OF_AGENT, LEAST_OF_AGENT = 30, 12
 MOST_FOUND = 50
 
-sessions = click.Group("sessions", help="List, show, export, import and delete sessions; show their context.")
+sessions = click.Group(
+    "sessions",
+    commands=[import_command],
+    help="List, show, export, import and delete sessions; show their context.",
+)
 id_argument = click.argument("session_id", metavar="ID", callback=check_id)
 
 
@@ -211,21 +213,6 @@ async def export(session_id: str, output: Path | None, target: ServiceTarget) ->
         screen.note_age(client.age)
     if output is not None:
         screen.note(f"{count} messages written to {output}")
-
-
-@sessions.command("import")
-@click.argument("file", type=click.File("rb"))
-@click.option("--agent", default="", help="Agent of the new session, instead of the one in the file.")
-@click.option("--title", default="", help="Title of the new session, instead of the one in the file.")
-@click.option("--external-id", help="External id of the new session, instead of the one in the file; '' for none.")
-@target_options
-def import_file(file: BinaryIO, agent: str, title: str, external_id: str | None, target: ServiceTarget) -> None:
-    """Create a session from FILE (- reads from a pipe); no model is called.
-
-    FILE contains a conversation in OpenAI's message format ({"agent", "messages", …} or only the list of messages), or
-    the output of `sessions export`.
-    """
-    asyncio.run(_import(target, file.read(), Renamed(agent, title, external_id)))
 
 
 @sessions.command("delete")
@@ -317,17 +304,6 @@ def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:
         for session, agent in zip(listed, agents, strict=True)
     )
     return joined([Text(head, style="bold"), *map(Text, rows)], width=width)
-
-
-async def _import(target: ServiceTarget, content: bytes, renamed: Renamed) -> None:
-    screen = Screen()
-    async with open_client(target) as client:
-        session = await import_session(client, content, renamed)
-    screen.say(session.id)
-    screen.note(
-        f"{session.message_count:,} messages imported; to continue:",
-        command=f"throughline chat --session {session.id}{target.options}",
-    )
 
 
 def _whole(target: ServiceTarget, session_id: str, *, is_asked: bool) -> str:

@@ -92,9 +92,16 @@ class ServiceTarget:
 
 
 @asynccontextmanager
-async def open_client(target: ServiceTarget, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
-    """Yield a client of the service at `target`. A service in this process answers messages if `takes_turns`."""
+async def open_client(
+    target: ServiceTarget, *, takes_turns: bool = False, user: str = ""
+) -> AsyncIterator[ServiceClient]:
+    """Yield a client of the service at `target`, which acts for `user`, or for the key's own user if that is ''.
+
+    A service in this process answers messages if `takes_turns`.
+    """
     headers = {"User-Agent": "throughline-cli", "X-Client": "cli", **IDENTITY}
+    if user:
+        headers["On-Behalf-Of"] = user
     if target.url is not None:
         if target.api_key:
             headers["Authorization"] = f"Bearer {target.api_key}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from throughline.domain.model_window import ModelCheck
 from throughline.domain.service_status import ServiceStatus
 from throughline.domain.tool_server import ServedTools, ToolServer
+from throughline.ports.stored_threads import StoredThreads
 
 if TYPE_CHECKING:
     from throughline.db.database import Database
@@ -106,6 +107,8 @@ class CliDependencies:
     - `database` opens the configured database while the context is open.
     - `check_model` takes the name of an agent and calls its model.
     - `check_servers` takes the name of an agent and returns the servers that it names, and their tools.
+    - `stored_threads` opens the threads in the database at a URL, with the messages of a channel of LangGraph, while
+      the context is open.
     - `standard_input_lines` returns the reader for a chat.
     """
 
@@ -121,3 +124,4 @@ class CliDependencies:
     check_model: Callable[[str], Awaitable[ModelCheck]]
     check_servers: Callable[[str], Awaitable[tuple[tuple[ToolServer, ...], ServedTools]]]
     service_status: Callable[[LocalOptions], Awaitable[ServiceStatus]]
+    stored_threads: Callable[[str, str], AbstractAsyncContextManager[StoredThreads]]
