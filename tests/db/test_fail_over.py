@@ -179,7 +179,7 @@ async def submitted(conversation: Conversation) -> bool | None:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_what_the_standby_lacks_is_not_acknowledged_to_a_second_try(replication: Replication) -> None:
     database = await Database.open(DatabaseConfig(url=replication.url))
     conversation = await open_conversation(database)
@@ -196,7 +196,7 @@ async def test_what_the_standby_lacks_is_not_acknowledged_to_a_second_try(replic
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_after_a_promotion_events_are_numbered_behind_all_that_readers_have_seen(
     replication: Replication,
 ) -> None:

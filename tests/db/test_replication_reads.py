@@ -22,7 +22,7 @@ from throughline.domain.usage_report import UsageKey, UsageQuery
 
 pytestmark = [
     pytest.mark.proof,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.calm("a conflict leaves the answer to the primary"),
 ]
 LAG_SECONDS = 1.0

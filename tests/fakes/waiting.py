@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-HANG_SECONDS = 90.0
+HANG_SECONDS = 240.0
 """After so long a wait is a hang. Below the limit pytest sets for a whole test, so that the test itself can tell."""
 
 LOOK_SECONDS = 0.02
